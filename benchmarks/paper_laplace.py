@@ -18,10 +18,12 @@ from scipy.linalg import cho_solve, cholesky
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from pymc_skewgp._learn.optimizers import SearchSettings, StartSettings
+from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._learn.search import random_batches
 
 WIDE = (1e-5, 1e7)
+# Of the candidates for a start, as `find_hyperparameters` has them.
+CANDIDATES, TOGETHER, SCATTER, MIN_DISTANCE = 16, 3.0, 0.3, 1.0
 
 
 def value_and_gradient(model: Any, theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -89,7 +91,7 @@ def laplace_forecast(
         whole = coarse = objective(everything)
         if len(y) > search.coarse_above:
             coarse = objective(random_batches(sign, search.coarse_size, rng)[:1])
-        starts = spread_starts(coarse, kernel, search.n_restarts, search.start, rng)
+        starts = spread_starts(coarse, kernel, search.n_restarts, rng)
         if coarse is not whole and search.n_restarts:
             found = [minimum(coarse, theta, kernel.bounds) for theta in starts]
             starts = [starts[0], min(found, key=lambda result: result.fun).x]
@@ -103,22 +105,21 @@ def spread_starts(
     objective: Any,
     kernel: Any,
     n_restarts: int,
-    settings: StartSettings,
     rng: np.random.Generator,
 ) -> list[np.ndarray]:
     """The kernel's own hyperparameters, and the best of many that are far from each other."""
     origin = kernel.theta  # the logarithms of a variance and of lengthscales
     # The entries of a variable move together, and a variance moves twice as far as a deviation.
-    count = settings.candidates * n_restarts
-    moved = settings.spread * rng.uniform(-1.0, 1.0, (count, 2))
+    count = CANDIDATES * n_restarts
+    moved = TOGETHER * rng.uniform(-1.0, 1.0, (count, 2))
     shifts = np.repeat(moved, [1, len(origin) - 1], axis=1)
-    shifts += settings.scatter * rng.standard_normal(shifts.shape)
+    shifts += SCATTER * rng.standard_normal(shifts.shape)
     shifts[:, 0] *= 2.0
     points = np.clip(origin + shifts, *kernel.bounds.T)
     starts = [origin]
     for i in np.argsort([objective(theta)[0] for theta in points]):
         distance = min(np.abs(points[i] - theta).max() for theta in starts)
-        if len(starts) <= n_restarts and distance > settings.min_distance:
+        if len(starts) <= n_restarts and distance > MIN_DISTANCE:
             starts.append(points[i])
     return starts
 

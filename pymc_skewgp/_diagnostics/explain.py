@@ -13,17 +13,11 @@ import pymc as pm
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 
 from pymc_skewgp._errors import DiscreteHyperparameterError, no_warnings
-from pymc_skewgp._learn.averaging.integration import (
-    CHAINS,
-    EXACT,
-    RUNGS,
-    Evaluations,
-    proper_modes,
-    rungs,
-)
-from pymc_skewgp._learn.averaging.points import run_tasks
+from pymc_skewgp._learn.averaging.importance import IntegrationSettings
+from pymc_skewgp._learn.averaging.integration import CHAINS, EXACT, RUNGS, evaluations, rungs
+from pymc_skewgp._learn.averaging.modes import Evaluations, n_restarts, proper_modes
+from pymc_skewgp._learn.averaging.points import N_CANDIDATES, run_tasks
 from pymc_skewgp._learn.averaging.problem import IntegrationProblem, problem_of_model
-from pymc_skewgp._learn.averaging.settings import IntegrationSettings
 from pymc_skewgp._learn.optimizers import NoValueError
 from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
 from pymc_skewgp._model.graph.collapsed import ModelParts, parts_of_model, pymc_model
@@ -204,9 +198,7 @@ def explain(model: Any = None, *, start: Mapping[str, Any] | None = None) -> Exp
     if obstacle is None:
         try:
             with no_warnings():
-                cost, seconds = _cost(
-                    problem_of_model(root, parts.collapsed, start, _DEFAULT.most_binary)
-                )
+                cost, seconds = _cost(problem_of_model(root, parts.collapsed, start))
         except (ValueError, ArithmeticError) as error:
             obstacle = error
     return Explanation(
@@ -323,20 +315,18 @@ def _cost(problem: IntegrationProblem) -> tuple[str, float]:
     ValueError
         As `integrate`, for what is found without draws.
     """
-    evaluate, rng = Evaluations(problem), np.random.default_rng(0)
+    evaluate, rng = Evaluations(problem.objective), np.random.default_rng(0)
     point, d = problem.origins[0], problem.origins[0].x.size
     if problem.objective.coordinates.flat:
-        point = proper_modes(problem, evaluate, _DEFAULT.modes, rng)[0].point
+        point = proper_modes(problem, evaluate, rng)[0].point
     if not np.isfinite(evaluate.values([point])[0]).all():
         why = problem.objective.why_no_value(point)
         if why is not None:
             raise NoValueError(why)
     one = _seconds(lambda: evaluate.values([point]))
-    count = _DEFAULT.evidences(problem.n_rows, problem.latent.side_by_side) if d else 1
+    count = problem.evidences(_DEFAULT.n_evidences) if d else 1
     exact = _seconds(
-        lambda: list(
-            run_tasks(problem.latent.tasks([point]), [1], _DEFAULT.n_candidates, rng, None)
-        )
+        lambda: list(run_tasks(problem.latent.tasks([point]), [1], N_CANDIDATES, rng, None))
     )
     rung = rungs(problem, _DEFAULT)[0] if d else EXACT
     n_points = _evaluations(rung, d)
@@ -363,11 +353,10 @@ def _evaluations(rung: int, d: int) -> int:
     """Of EP: searches for modes, then points."""
     if rung == EXACT:
         return 1
-    searches = _ASCENT * (1 + _DEFAULT.modes.restarts(d))
+    searches = _ASCENT * (1 + n_restarts(d))
     if rung == CHAINS:
-        chains = _DEFAULT.chains
-        return searches + chains.chains * (chains.tune + chains.draws) * _LEAPFROG
-    return searches + _DEFAULT.evaluations(d)
+        return searches + _DEFAULT.chains * (_DEFAULT.tune + _DEFAULT.draws) * _LEAPFROG
+    return searches + evaluations(_DEFAULT, d)
 
 
 def _engine(problem: IntegrationProblem) -> str:

@@ -1,16 +1,13 @@
 """`SkewGPClassifier`: the exact posterior behind the interface of scikit-learn."""
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import pymc as pm
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 from xarray import DataTree
 
 from pymc_skewgp._learn.estimator import (
@@ -21,7 +18,6 @@ from pymc_skewgp._learn.estimator import (
     KernelFunction,
     ProcessEstimator,
     fit_binary,
-    fit_process,
     probabilities,
 )
 from pymc_skewgp._learn.optimizers import SearchSettings
@@ -31,6 +27,7 @@ from pymc_skewgp._validation import FloatArray
 _LEAST_PROBABILITY = 1e-300
 
 
+@dataclass(eq=False, repr=False)
 class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     r"""Gaussian process and Skew Gaussian process classification with the exact posterior.
 
@@ -150,30 +147,17 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     # Not a parameter: benchmarks and tests set others on an instance.
     _search: ClassVar[SearchSettings] = SearchSettings(n_draws=256, hessian=False)
 
-    def __init__(
-        self,
-        kernel: str | KernelFunction = "rbf",
-        *,
-        ard: bool = False,
-        n_pseudo_points: int = 0,
-        batch_size: int | str | None = "auto",
-        n_restarts: int = 1,
-        warm_start: bool = False,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        multi_class: Literal["ovr", "exact"] = "ovr",
-        hyperparameters: Literal["maximize", "average"] = "maximize",
-    ) -> None:
-        self.kernel = kernel
-        self.ard = ard
-        self.n_pseudo_points = n_pseudo_points
-        self.batch_size = batch_size
-        self.n_restarts = n_restarts
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.multi_class = multi_class
-        self.hyperparameters = hyperparameters
+    kernel: str | KernelFunction = "rbf"
+    _: KW_ONLY
+    ard: bool = False
+    n_pseudo_points: int = 0
+    batch_size: int | str | None = "auto"
+    n_restarts: int = 1
+    warm_start: bool = False
+    random_state: Any = None
+    n_jobs: int | None = None
+    multi_class: Literal["ovr", "exact"] = "ovr"
+    hyperparameters: Literal["maximize", "average"] = "maximize"
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -195,10 +179,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         SkewGPClassifier
             Itself.
         """
-        inputs, labels = validate_data(self, X, y, dtype="numeric")
-        check_classification_targets(labels)
-        rows = self._repeated(len(labels), sample_weight)
-        inputs, labels = self._features(inputs[rows]), labels[rows]
+        inputs, labels = self._labelled(X, y, sample_weight)
         self._together = self.multi_class == "exact" and np.unique(labels).size > 2
         search = self._settings(inputs.shape[0])
         average = self._averages
@@ -210,40 +191,36 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         # Flat priors, but for an average, which needs others.
         kernel = Kernel(self.kernel, self.ard, 1.0 if average else None, average)
         classes, codes = np.unique(labels, return_inverse=True)
-        n_classes = classes.size
-        if n_classes < 2:
-            raise ValueError(
-                f"SkewGPClassifier requires 2 or more distinct classes; got {n_classes} class "
-                f"(only class {classes[0]} is present)"
-            )
-        seed = self._seed(self.random_state)
+        self._refuse_single(classes)
         if self.multi_class not in ("ovr", "exact"):
             raise ValueError(f'multi_class must be "ovr" or "exact", got {self.multi_class!r}.')
         if self._together:
-            return self._fit_together(inputs, classes, codes, seed)
-        positives = [1] if n_classes == 2 else list(range(n_classes))
-        process = {"kernel": self.kernel, "ard": self.ard, "n_features_in_": inputs.shape[1]}
-        before = self._before(classes, process) or [None] * len(positives)
-        fits: list[FittedProcess] = Parallel(n_jobs=self.n_jobs)(
-            delayed(fit_binary)(
-                inputs, codes == k, kernel, search, seed, self.n_pseudo_points, point
+            fits = [self._fit_together(inputs, classes, codes)]
+        else:
+            seed, single = self._seed(self.random_state), classes.size == 2
+            process = {"kernel": self.kernel, "ard": self.ard, "n_features_in_": inputs.shape[1]}
+            positives = [1] if single else list(range(classes.size))
+            before = self._before(classes, process) or [None] * len(positives)
+            fits = Parallel(n_jobs=self.n_jobs)(
+                delayed(fit_binary)(
+                    inputs, codes == k, kernel, search, seed, self.n_pseudo_points, point
+                )
+                for k, point in zip(positives, before, strict=True)
             )
-            for k, point in zip(positives, before, strict=True)
-        )
-        self.classes_, self._process = classes, process
-        self._posteriors = [found.posterior for found in fits]
-        reports, rises = [found.fit for found in fits], [found.rise for found in fits]
-        self._warn_of_bounds(reports, rises)
+            self._process = process
+            self._warn_of_bounds([found.fit for found in fits], [found.rise for found in fits])
+        self.classes_, self._posteriors = classes, [found.posterior for found in fits]
+        learnt = [found.fit for found in fits]
         evidences = [posterior.log_marginal_likelihood for posterior in self._posteriors]
-        single = n_classes == 2
-        self.posterior_ = self._posteriors[0] if single else self._posteriors
-        self.hyperparameters_ = reports[0] if single else reports
-        self.log_marginal_likelihood_ = evidences[0] if single else evidences
+        several = len(fits) > 1
+        self.posterior_ = self._posteriors if several else self._posteriors[0]
+        self.hyperparameters_ = learnt if several else learnt[0]
+        self.log_marginal_likelihood_ = evidences if several else evidences[0]
         return self
 
     def _fit_together(
-        self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any], seed: int
-    ) -> "SkewGPClassifier":
+        self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any]
+    ) -> FittedProcess:
         """One process for all classes."""
         if self.n_pseudo_points or self.warm_start:
             raise ValueError(
@@ -258,14 +235,8 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
             coarse_size=max(settings.coarse_size // others, 2),
             coarse_above=settings.coarse_above // others,
         )
-        likelihood = MultinomialProbit(categories=classes.tolist())
-        kernel = Kernel(self.kernel, self.ard, average=self._averages)
-        definition = Definition(pm.gp.mean.Zero(), likelihood, {})
-        found = fit_process(X, codes, kernel, lambda: definition, settings, seed)
-        self.classes_, self._posteriors = classes, [found.posterior]
-        self.posterior_, self.hyperparameters_ = found.posterior, found.fit
-        self.log_marginal_likelihood_ = found.posterior.log_marginal_likelihood
-        return self
+        definition = Definition(likelihood=MultinomialProbit(categories=classes.tolist()))
+        return self._fitted(X, codes, lambda: definition, settings)
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probability of each class.

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 # A point of the search, and what the objective is there.
 
 Pattern = tuple[int, ...]
+# Half the width of the box of a search: a factor of a thousand for what is positive; for what lies
+# between two bounds all but a thousandth of their distance.
+HALF_WIDTH = float(np.log(1e3))
+# Binary entries that are learnt, by trying all their values.
+MOST_BINARY = 3
 Bounds = list[tuple[float, float]]
 
 
@@ -199,7 +204,7 @@ class Coordinates:
             begin = end
         return parts
 
-    def patterns(self, most: int) -> list[Pattern]:
+    def patterns(self, most: int = MOST_BINARY) -> list[Pattern]:
         """All values of the binary variables together; one empty pattern where there are none.
 
         Raises
@@ -215,7 +220,13 @@ class Coordinates:
             )
         return list(product((0, 1), repeat=n))
 
-    def bounds(self, x: FloatArray, half_width: float, fixed: Container[str] = ()) -> Bounds:
+    def each_pattern(self, x: FloatArray) -> list[Point]:
+        """Points with all values of the binary variables."""
+        return [Point(x, pattern) for pattern in self.patterns()]
+
+    def bounds(
+        self, x: FloatArray, half_width: float = HALF_WIDTH, fixed: Container[str] = ()
+    ) -> Bounds:
         """The box around `x`: infinite for variables without a transform, a point for `fixed`."""
         box: Bounds = []
         for rv, part in zip(self._variables(), self.split(x), strict=True):
@@ -226,6 +237,12 @@ class Coordinates:
 
     def _variables(self) -> list[Any]:
         return [self.model.values_to_rvs[value] for value in self.continuous]
+
+
+def free_variable(model: pm.Model, rv: Any, value: Any = None) -> Any:
+    """A variable, or a value of it, on its unconstrained scale."""
+    transform, value = model.rvs_to_transforms[rv], rv if value is None else value
+    return value if transform is None else transform.forward(value, *rv.owner.inputs)
 
 
 def coordinates_of(
@@ -334,7 +351,6 @@ def _start_from_prior(model: pm.Model, rv: Any) -> NDArray[Any] | None:
 
     As of ordered cut-points, which all start at one place. None where no draw has one either.
     """
-    transform = model.rvs_to_transforms[rv]
     try:
         drawn = np.asarray(pm.draw(rv, _TRIED, random_seed=0, mode=PLAIN))
     except (NotImplementedError, ArithmeticError, ValueError):
@@ -342,9 +358,7 @@ def _start_from_prior(model: pm.Model, rv: Any) -> NDArray[Any] | None:
     # In the order of the entries first, which is what such transforms ask for.
     increasing = np.sort(drawn, axis=-1) if drawn.ndim > 1 else drawn
     for tried in (np.median(increasing, axis=0), np.median(drawn, axis=0), *increasing):
-        value = pt.as_tensor_variable(tried.astype(rv.dtype))
-        if transform is not None:
-            value = transform.forward(value, *rv.owner.inputs)
+        value = free_variable(model, rv, pt.as_tensor_variable(tried.astype(rv.dtype)))
         found = np.asarray(value.eval(mode=PLAIN))
         if np.isfinite(found).all():
             return found

@@ -3,16 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from pymc.gp.cov import BaseCovariance
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataTree
 
@@ -48,46 +50,6 @@ _WIDE = 5.0  # of a weak prior's standard deviation, in units of what it is abou
 # effect for a lengthscale far above the start. Normal tails of log(ls) keep weights good.
 _WIDEST = 25.0
 _LOG_LS, _LOG_LS_SD = 1.0, 1.5
-
-
-def named_kernel(
-    X: FloatArray, name: str, ard: bool, scale: float | None = None, average: bool = False
-) -> tuple[Any, dict[str, Any]]:
-    """eta^2 times the kernel, and starts at the scale of the inputs.
-
-    To be called inside a ``pm.Model``. Priors are weak, in units of the starts of lengthscales and
-    of the `scale` of f; flat without one; weaker still where hyperparameters are averaged over.
-    """
-    d = X.shape[1]
-    if name == "nn":
-        first = lengthscale(np.sqrt(np.mean(X**2, axis=0)), ard) / 2.0
-    else:
-        spread = np.std(X, axis=0)
-        # Round-off leaves a constant column a deviation that is tiny, not zero.
-        spread[np.ptp(X, axis=0) == 0] = 0.0
-        first = lengthscale(spread, ard)
-    start = {"eta": 2.0 if scale is None else 2.0 * scale, "ls": first}
-    shape = {"shape": d} if ard else {}
-    if scale is None:
-        eta = pm.HalfFlat("eta")
-        ls = pm.HalfFlat("ls", **shape)
-    elif average:
-        eta = pm.HalfNormal("eta", _WIDEST * scale)
-        ls = pm.LogNormal("ls", np.log(first) + _LOG_LS, _LOG_LS_SD, **shape)
-    else:
-        eta = pm.HalfNormal("eta", _WIDE * scale)
-        ls = pm.InverseGamma("ls", 2.0, 3.0 * first, **shape)
-    if name == "nn":
-        bias = pm.HalfFlat("bias") if scale is None else pm.HalfNormal("bias", _WIDE)
-        kernel = cov.NeuralNetwork(d, ls=ls, bias=bias)
-        start["bias"] = 1.0
-    else:
-        kernel = _STATIONARY[name](d, ls=ls)
-        centre = X.mean(axis=0)
-        if (np.abs(centre) > _FAR * spread).any():
-            # Squared distances are differences of squares, which far from 0 have no digits left.
-            kernel = pm.gp.cov.WarpedInput(d, kernel, _minus, (centre,))
-    return eta**2 * kernel, start
 
 
 def lengthscale(size: FloatArray, ard: bool) -> Any:
@@ -131,17 +93,17 @@ class Definition(NamedTuple):
 
     Attributes
     ----------
-    mean_func : pymc.gp.mean.Mean
+    mean_func : pymc.gp.mean.Mean, optional
     likelihood : Likelihood
-    start : dict
+    start : mapping
         Where these variables start.
     prior : callable, optional
         Called with the kernel; makes potentials of these variables and those of the kernel.
     """
 
-    mean_func: Any
-    likelihood: Any
-    start: dict[str, Any]
+    mean_func: Any = None
+    likelihood: Any = None
+    start: Mapping[str, Any] = MappingProxyType({})
     prior: Callable[[Any], None] | None = None
 
 
@@ -164,10 +126,42 @@ class Kernel(NamedTuple):
     average: bool = False
 
     def made(self, X: FloatArray) -> tuple[Any, dict[str, Any]]:
-        """The kernel, and starts of its hyperparameters; to be called inside a ``pm.Model``."""
-        if callable(self.kernel):
-            return self.kernel(X.shape[1]), {}
-        return named_kernel(X, self.kernel, self.ard, self.scale, self.average)
+        """The kernel, and starts of its hyperparameters; to be called inside a ``pm.Model``.
+
+        A named one is eta^2 times the kernel, and starts at the scale of the inputs. Priors are
+        weak, in units of the starts of lengthscales and of the `scale` of f; flat without one;
+        weaker still where hyperparameters are averaged over.
+        """
+        d, name, scale = X.shape[1], self.kernel, self.scale
+        if callable(name):
+            return name(d), {}
+        if name == "nn":
+            first = lengthscale(np.sqrt(np.mean(X**2, axis=0)), self.ard) / 2.0
+        else:
+            spread = np.std(X, axis=0)
+            # Round-off leaves a constant column a deviation that is tiny, not zero.
+            spread[np.ptp(X, axis=0) == 0] = 0.0
+            first = lengthscale(spread, self.ard)
+        start = {"eta": 2.0 if scale is None else 2.0 * scale, "ls": first}
+        shape = {"shape": d} if self.ard else {}
+        if scale is None:
+            eta = pm.HalfFlat("eta")
+            ls = pm.HalfFlat("ls", **shape)
+        elif self.average:
+            eta = pm.HalfNormal("eta", _WIDEST * scale)
+            ls = pm.LogNormal("ls", np.log(first) + _LOG_LS, _LOG_LS_SD, **shape)
+        else:
+            eta = pm.HalfNormal("eta", _WIDE * scale)
+            ls = pm.InverseGamma("ls", 2.0, 3.0 * first, **shape)
+        if name == "nn":
+            bias = pm.HalfFlat("bias") if scale is None else pm.HalfNormal("bias", _WIDE)
+            start["bias"] = 1.0
+            return eta**2 * cov.NeuralNetwork(d, ls=ls, bias=bias), start
+        kernel, centre = _STATIONARY[name](d, ls=ls), X.mean(axis=0)
+        if (np.abs(centre) > _FAR * spread).any():
+            # Squared distances are differences of squares, which far from 0 have no digits left.
+            kernel = pm.gp.cov.WarpedInput(d, kernel, _minus, (centre,))
+        return eta**2 * kernel, start
 
 
 def fit_process(
@@ -197,10 +191,10 @@ def fit_process(
     with pm.Model() as model:
         mean_func, likelihood, start, prior = define()
         cov_func, own = kernel.made(X)
-        start = start | own
+        start = {**start, **own}
         if prior is not None:
             prior(cov_func)
-        gp = SkewGP(mean_func=mean_func, cov_func=cov_func)
+        gp = SkewGP(mean_func=mean_func or pm.gp.mean.Zero(), cov_func=cov_func)
         _refuse_without_blocks(gp, X, y, likelihood)  # now, and not after the search
     if kernel.average:
         if weights is not None:
@@ -245,29 +239,6 @@ def _refuse_without_blocks(gp: SkewGP, X: FloatArray, y: Any, likelihood: Any) -
 # Phases that are tried out; more take the labels of the rows that they start at.
 _MOST_TRIED = 3
 _ROUND_OFF = 1e-9
-
-
-def pseudo_points(kernel: Any, points: FloatArray, labels: FloatArray) -> dict[str, Any]:
-    """Arguments of a `SkewGP`: places to be learnt, and phases, learnt where they are few.
-
-    To be called inside a ``pm.Model``.
-
-    Parameters
-    ----------
-    kernel : Covariance
-    points : ndarray, shape (s, d)
-        Where they start.
-    labels : ndarray, shape (s,)
-        Phases of those that are too many to be tried out.
-    """
-    s = points.shape[0]
-    places = pm.Flat("pseudo_points", shape=points.shape)
-    if s > 1:
-        pm.Potential("apart", log_volume(kernel, places))
-    phase: Any = labels
-    if s <= _MOST_TRIED:
-        phase = 2 * pm.Bernoulli("positive", 0.5, shape=s) - 1
-    return {"pseudo_points": places, "phase": phase}
 
 
 def log_volume(kernel: Any, points: Any) -> Any:
@@ -393,13 +364,21 @@ def _process(
     points: FloatArray | None = None,
     labels: FloatArray | None = None,
 ) -> tuple[SkewGP, dict[str, Any]]:
-    """The SkewGP with what is to be learnt of it as variables, and where these start."""
+    """The SkewGP with what is to be learnt of it as variables, and where these start.
+
+    Pseudo-points start at `points`; `labels` are phases of those that are too many to be tried out.
+    """
     with pm.Model():
         cov_func, start = kernel.made(X)
-        known: dict[str, Any] = {}
-        if points is not None and labels is not None:
-            known = pseudo_points(cov_func, points, labels)
-        return SkewGP(cov_func=cov_func, **known), start
+        if points is None:
+            return SkewGP(cov_func=cov_func), start
+        s, places = points.shape[0], pm.Flat("pseudo_points", shape=points.shape)
+        if s > 1:
+            pm.Potential("apart", log_volume(cov_func, places))
+        phase: Any = labels
+        if s <= _MOST_TRIED:
+            phase = 2 * pm.Bernoulli("positive", 0.5, shape=s) - 1
+        return SkewGP(cov_func=cov_func, pseudo_points=places, phase=phase), start
 
 
 ROWS_AT_ONCE = 1000
@@ -534,6 +513,35 @@ class ProcessEstimator(BaseEstimator):
     def _seed(self, random_state: Any) -> int:
         return int(check_random_state(random_state).randint(2**31 - 1))
 
+    def _fitted(
+        self,
+        X: FloatArray,
+        y: Any,
+        define: Callable[[], Definition],
+        settings: SearchSettings,
+        scale: float = 1.0,
+        weights: IntArray | None = None,
+    ) -> FittedProcess:
+        kernel = Kernel(self.kernel, self.ard, scale, self._averages)
+        seed = self._seed(self.random_state)
+        return fit_process(X, y, kernel, define, settings, seed, weights)
+
+    def _labelled(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[FloatArray, NDArray[Any]]:
+        """Features and classes, checked, each row as often as its weight says."""
+        inputs, labels = validate_data(self, X, y, dtype="numeric")
+        check_classification_targets(labels)
+        rows = self._repeated(len(labels), sample_weight)
+        return self._features(inputs[rows]), labels[rows]
+
+    def _refuse_single(self, classes: NDArray[Any]) -> None:
+        if classes.size < 2:
+            raise ValueError(
+                f"{type(self).__name__} requires 2 or more distinct classes; got 1 class (only "
+                f"class {classes[0]} is present)"
+            )
+
     def _repeated(self, n: int, sample_weight: ArrayLike | None) -> IntArray | slice:
         """Which of `n` rows to fit to, each as often as its weight says."""
         if sample_weight is None:
@@ -598,8 +606,7 @@ class OneProcessEstimator(ProcessEstimator):
 
     def _summary(self, X: ArrayLike, *names: str) -> list[FloatArray]:
         """Variables of the forecast at new points."""
-        X = self._checked(X)
-        return forecast(self.posterior_, X, *names)
+        return forecast(self.posterior_, self._checked(X), *names)
 
 
 def forecast(

@@ -1,6 +1,6 @@
 """Regression, ordinal classes and preferences behind the interface of scikit-learn."""
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -9,21 +9,16 @@ from numpy.typing import ArrayLike, NDArray
 from pymc.distributions.transforms import ordered
 from scipy.special import ndtri
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from xarray import DataTree
 
-from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.estimator import (
     Definition,
-    Kernel,
     KernelFunction,
     OneProcessEstimator,
-    fit_process,
     probabilities,
 )
 from pymc_skewgp._observations.comparisons import Preference
-from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.ordered import OrderedProbit, declared_order
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.real_values import CensoredGaussian, Gaussian
@@ -33,6 +28,7 @@ from pymc_skewgp._validation import FloatArray
 Limits = tuple[float | None, float | None]
 
 
+@dataclass(eq=False, repr=False)
 class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
     r"""Gaussian process regression with learnt noise, exact for censored values too.
 
@@ -120,24 +116,14 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
     array([0.5, 0. ])
     """
 
-    def __init__(
-        self,
-        kernel: str | KernelFunction = "rbf",
-        *,
-        ard: bool = False,
-        censoring: Limits | None = None,
-        batch_size: int | str | None = "auto",
-        n_restarts: int = 1,
-        random_state: Any = None,
-        hyperparameters: Literal["maximize", "average"] = "maximize",
-    ) -> None:
-        self.kernel = kernel
-        self.ard = ard
-        self.censoring = censoring
-        self.batch_size = batch_size
-        self.n_restarts = n_restarts
-        self.random_state = random_state
-        self.hyperparameters = hyperparameters
+    kernel: str | KernelFunction = "rbf"
+    _: KW_ONLY
+    ard: bool = False
+    censoring: Limits | None = None
+    batch_size: int | str | None = "auto"
+    n_restarts: int = 1
+    random_state: Any = None
+    hyperparameters: Literal["maximize", "average"] = "maximize"
 
     def fit(
         self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None
@@ -180,14 +166,10 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
         def define() -> Definition:
             sigma = pm.HalfNormal("sigma", 2.0 * scale)
             level = pm.Normal("level", centre, scale)
-            noise: Likelihood = CensoredGaussian(sigma, lower, upper)
-            if points:
-                noise = Gaussian(sigma)
+            noise = Gaussian(sigma) if points else CensoredGaussian(sigma, lower, upper)
             return Definition(pm.gp.mean.Constant(level), noise, {"sigma": 0.5 * scale})
 
-        kernel = Kernel(self.kernel, self.ard, scale, self._averages)
-        seed = self._seed(self.random_state)
-        self._keep(fit_process(inputs, data, kernel, define, settings, seed))
+        self._keep(self._fitted(inputs, data, define, settings, scale=scale))
         return self
 
     def predict(
@@ -247,6 +229,7 @@ _FIRST_SD = 2.0  # of f, where the search starts
 _WIDTH_RATE = 4.0  # of classes that data do not have, in standard deviations of the noise
 
 
+@dataclass(eq=False, repr=False)
 class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
     r"""Gaussian process classification of ordered classes with the exact posterior.
 
@@ -343,24 +326,14 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
     array(['low', 'middle', 'high'], dtype='<U6')
     """
 
-    def __init__(
-        self,
-        kernel: str | KernelFunction = "rbf",
-        *,
-        ard: bool = False,
-        categories: ArrayLike | None = None,
-        batch_size: int | str | None = "auto",
-        n_restarts: int = 1,
-        random_state: Any = None,
-        hyperparameters: Literal["maximize", "average"] = "maximize",
-    ) -> None:
-        self.kernel = kernel
-        self.ard = ard
-        self.categories = categories
-        self.batch_size = batch_size
-        self.n_restarts = n_restarts
-        self.random_state = random_state
-        self.hyperparameters = hyperparameters
+    kernel: str | KernelFunction = "rbf"
+    _: KW_ONLY
+    ard: bool = False
+    categories: ArrayLike | None = None
+    batch_size: int | str | None = "auto"
+    n_restarts: int = 1
+    random_state: Any = None
+    hyperparameters: Literal["maximize", "average"] = "maximize"
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -382,10 +355,7 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
         SkewGPOrdinalClassifier
             Itself.
         """
-        inputs, labels = validate_data(self, X, y, dtype="numeric")
-        check_classification_targets(labels)
-        rows = self._repeated(len(labels), sample_weight)
-        inputs, labels = self._features(inputs[rows]), labels[rows]
+        inputs, labels = self._labelled(X, y, sample_weight)
         settings = self._settings(inputs.shape[0])
         classes, codes = self._codes(labels, y)
         cuts = _first_cutpoints(codes, classes.size)
@@ -395,15 +365,13 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
                 "cutpoints", 0.0, 10.0, shape=cuts.size, transform=ordered, initval=cuts
             )
             return Definition(
-                pm.gp.mean.Zero(),
+                None,
                 OrderedProbit(cutpoints),
                 {"cutpoints": cuts},
                 lambda cov_func: _prior_of_unseen(cutpoints, codes, cov_func(inputs, diag=True)),
             )
 
-        kernel = Kernel(self.kernel, self.ard, average=self._averages)
-        seed = self._seed(self.random_state)
-        found = fit_process(inputs, codes, kernel, define, settings, seed)
+        found = self._fitted(inputs, codes, define, settings)
         self._keep(found)
         assert found.fit is not None  # there are cut-points to learn
         if isinstance(found.fit, DataTree):
@@ -426,8 +394,7 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
         ndarray, shape (t, K)
             Columns in the order of ``classes_``; they add up to 1.
         """
-        X = self._checked(X)
-        return probabilities(self.posterior_, X)
+        return probabilities(self.posterior_, self._checked(X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable class.
@@ -457,11 +424,7 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
         unknown = found[~np.isin(found, classes)]
         if unknown.size:
             raise ValueError(f"y has {unknown[:5]}, which is not among the categories {classes}.")
-        if found.size < 2:
-            raise ValueError(
-                "SkewGPOrdinalClassifier requires 2 or more distinct classes; got 1 class "
-                f"(only class {found[0]} is present)"
-            )
+        self._refuse_single(found)
         place = np.array([int(np.flatnonzero(classes == label)[0]) for label in found])
         return classes, place[codes].astype(np.int64)
 
@@ -497,6 +460,7 @@ def _first_cutpoints(codes: NDArray[np.int64], n_classes: int) -> FloatArray:
 _SCALE = 2.0  # of utilities, in standard deviations of the noise
 
 
+@dataclass(eq=False, repr=False)
 class SkewGPPreference(OneProcessEstimator):
     r"""Gaussian process preference learning with the exact posterior.
 
@@ -573,24 +537,14 @@ class SkewGPPreference(OneProcessEstimator):
     True
     """
 
-    def __init__(
-        self,
-        kernel: str | KernelFunction = "rbf",
-        *,
-        ard: bool = False,
-        noise: Literal["fresh", "item"] = "fresh",
-        threshold: float = 0.0,
-        n_restarts: int = 1,
-        random_state: Any = None,
-        hyperparameters: Literal["maximize", "average"] = "maximize",
-    ) -> None:
-        self.kernel = kernel
-        self.ard = ard
-        self.noise = noise
-        self.threshold = threshold
-        self.n_restarts = n_restarts
-        self.random_state = random_state
-        self.hyperparameters = hyperparameters
+    kernel: str | KernelFunction = "rbf"
+    _: KW_ONLY
+    ard: bool = False
+    noise: Literal["fresh", "item"] = "fresh"
+    threshold: float = 0.0
+    n_restarts: int = 1
+    random_state: Any = None
+    hyperparameters: Literal["maximize", "average"] = "maximize"
 
     def fit(
         self,
@@ -619,23 +573,19 @@ class SkewGPPreference(OneProcessEstimator):
         inputs = self._features(validate_data(self, datapoints, dtype="numeric"))
         likelihood = Preference(1.0, self.noise, self.threshold)
         duels = likelihood.as_data(comparisons, inputs.shape[0])
-        weights = self._weights(len(duels), sample_weight)
-        settings = self._settings(len(duels))
-        kernel = Kernel(self.kernel, self.ard, _SCALE, self._averages)
-        definition = Definition(pm.gp.mean.Zero(), likelihood, {})
-        seed = self._seed(self.random_state)
-        self._keep(fit_process(inputs, duels, kernel, lambda: definition, settings, seed, weights))
+        weights = None
+        if sample_weight is not None:
+            if self.noise == "item":
+                raise ValueError(
+                    'sample_weight does not go with noise="item": each item keeps its noise, so '
+                    "that a comparison that is made again comes out the same. Use "
+                    'noise="fresh".'
+                )
+            weights = as_weights("sample_weight", sample_weight, len(duels))
+        settings, definition = self._settings(len(duels)), Definition(likelihood=likelihood)
+        given = inputs, duels, lambda: definition, settings
+        self._keep(self._fitted(*given, scale=_SCALE, weights=weights))
         return self
-
-    def _weights(self, n: int, sample_weight: ArrayLike | None) -> IntArray | None:
-        if sample_weight is None:
-            return None
-        if self.noise == "item":
-            raise ValueError(
-                'sample_weight does not go with noise="item": each item keeps its noise, so that a '
-                'comparison that is made again comes out the same. Use noise="fresh".'
-            )
-        return as_weights("sample_weight", sample_weight, n)
 
     def predict(self, X: ArrayLike) -> FloatArray:
         """Posterior mean of the utility.
@@ -663,8 +613,7 @@ class SkewGPPreference(OneProcessEstimator):
         Probability
             ``value`` and its Monte Carlo ``std_error``, shape (t,) each.
         """
-        a, b = self._checked(Xa), self._checked(Xb)
-        return self.posterior_.preference_probability(a, b)
+        return self.posterior_.preference_probability(self._checked(Xa), self._checked(Xb))
 
     def score(self, datapoints: ArrayLike, comparisons: ArrayLike) -> float:
         """Share of comparisons whose winner has the larger posterior mean.

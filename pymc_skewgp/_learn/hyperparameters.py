@@ -21,6 +21,7 @@ from pymc_skewgp._learn.coordinates import Bounds, Function, Point, Value
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.optimizers import METHODS, EvaluationLog, Method, SearchSettings
 from pymc_skewgp._learn.problem import (
+    EVIDENCE_DRAWS,
     HyperparameterFit,
     LearningRun,
     TrainingData,
@@ -206,25 +207,16 @@ def find_hyperparameters(
     rng = as_generator(random_seed)
     run = learn(data, settings, rng, start=start, progressbar=progressbar)
     if run.objective.density_one:
-        refuse_unbounded(model, run)
+        # Coefficients are bounded by the data, as draws at the optimum show, or refused.
+        root = data.model.root
+        with no_warnings():
+            assert isinstance(run.objective, Objective)
+            latent = ModelFunctions(root, collapse_model(root), run.objective)
+            list(run_tasks(latent.tasks([run.point]), [1], _DRAWS, np.random.default_rng(0), None))
     if not quiet:
         warn_of(run)
         warn_of_learnt(data, run, stacklevel=2)
     return run.report(run.estimate())
-
-
-def refuse_unbounded(model: pm.Model, run: LearningRun) -> None:
-    """Coefficients of density 1 are bounded by the data, as draws at the optimum show.
-
-    Raises
-    ------
-    ImproperPriorError
-        Where they are not.
-    """
-    with no_warnings():
-        assert isinstance(run.objective, Objective)
-        latent = ModelFunctions(model.root, collapse_model(model.root), run.objective)
-        list(run_tasks(latent.tasks([run.point]), [1], _DRAWS, np.random.default_rng(0), None))
 
 
 def warn_of(run: LearningRun) -> None:
@@ -411,7 +403,7 @@ def maximize_frechet_bound(
     .. [1] A. Benavoli, D. Azzimonti & D. Piga (2020), arXiv:2005.12987.
     """
     began = time.perf_counter()
-    rng, settings = as_generator(random_seed), SearchSettings()
+    rng = as_generator(random_seed)
     data = TrainingData(gp, X, y)
     found = process_objective(data, as_count("batch_size", batch_size), rng, start)
     objective, coordinates = found.objective, found.objective.coordinates
@@ -420,7 +412,7 @@ def maximize_frechet_bound(
             f"{', '.join(coordinates.binary_names)} cannot be perturbed: give the phases as "
             "numbers."
         )
-    bounds = coordinates.bounds(found.origin, settings.start.half_width)
+    bounds = coordinates.bounds(found.origin)
 
     def bound(point: Point) -> Value:
         logs = objective.batch_evidences(point, _DRAWS)
@@ -434,7 +426,7 @@ def maximize_frechet_bound(
     whole = objective.on([found.arrays])
     return HyperparameterFit(
         point=objective.named(point),
-        log_marginal_likelihood=whole.estimate(point, settings.evidence_draws, 0),
+        log_marginal_likelihood=whole.estimate(point, EVIDENCE_DRAWS, 0),
         log_prior=objective.log_prior(point),
         std_error={},
         kind="frechet",

@@ -21,22 +21,22 @@ from pymc_skewgp._gaussian.weights import (
     systematic_resample,
 )
 from pymc_skewgp._learn.averaging.average_process import attributes_of, warn_of
-from pymc_skewgp._learn.averaging.integration import Integral, integral_by_ep
+from pymc_skewgp._learn.averaging.importance import METHODS, IntegrationSettings, Method
+from pymc_skewgp._learn.averaging.integration import Stages, evaluations, integral_by_ep
 from pymc_skewgp._learn.averaging.model_functions import without_initial_values
 from pymc_skewgp._learn.averaging.points import (
+    N_CANDIDATES,
     EqualDraws,
-    ExactPoints,
     LatentFunctions,
     exact_points,
     more_draws,
 )
 from pymc_skewgp._learn.averaging.problem import (
     IntegrationProblem,
-    ManyRowsProblem,
+    improper_priors,
     integration_problem,
 )
-from pymc_skewgp._learn.averaging.rows import Wanted, integral_with_many_rows
-from pymc_skewgp._learn.averaging.settings import METHODS, IntegrationSettings, Method, Stages
+from pymc_skewgp._learn.averaging.rows import integral_with_many_rows
 from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._limits import announce_exact_average
 from pymc_skewgp._model.gp.latent_draws import DrawFunction, data_as_sampled, posterior_draws
@@ -50,6 +50,8 @@ from pymc_skewgp._posterior.posterior import DataOfOneKind, refuse_large
 from pymc_skewgp._validation import FloatArray, Seed, as_count, as_generator
 
 _DEFAULT = IntegrationSettings()
+# Draws of f at each point over what equal weights would ask for.
+_SPARE = 1.5
 
 
 def integrate(
@@ -228,80 +230,53 @@ def integrate(
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
+    settings = replace(_DEFAULT, method=method)
     if n_evidences is not None:
         n_evidences = as_count("n_evidences", n_evidences)
+        settings = replace(settings, n_evidences=n_evidences, many_rows_evidences=n_evidences)
     draws, chains = as_count("draws", draws), as_count("chains", chains)
     rng = as_generator(random_seed)
     given = pm.modelcontext(model) if model is None else model
     data = TrainingData(pymc_model(given), X, y, likelihood, coregion)
     began = time.perf_counter()
-    problem = integration_problem(data, Xnew, start, _DEFAULT.most_binary)
+    problem = integration_problem(data, Xnew, start)
     refuse_large(draws, chains, problem.size)
-    settings = replace(_DEFAULT, method=method)
-    if n_evidences is not None:
-        settings = replace(settings, n_evidences=n_evidences, many_rows_evidences=n_evidences)
-    elif isinstance(problem, IntegrationProblem):
-        n_evidences = settings.evidences(problem.n_rows, problem.latent.side_by_side)
-        settings = replace(settings, n_evidences=n_evidences)
     if isinstance(problem, IntegrationProblem):
-        n_points = settings.evaluations(problem.origins[0].x.size)
+        if n_evidences is None:
+            settings = replace(settings, n_evidences=problem.evidences(settings.n_evidences))
+        n_points = evaluations(settings, problem.origins[0].x.size)
         announce_exact_average(problem.n_distinct, n_points, settings.n_evidences)
     compiled = time.perf_counter()
     with Stages(progressbar) as stages:
-        n_draws = settings.spare * draws * chains
-        found = _integral(problem, settings, n_draws, rng, stages, n_jobs)
-    integral, exact, latent = found
-    more = more_draws(latent, settings.n_candidates, rng)
-    equal = exact.equal_draws(chains, draws, more, rng)
+        if isinstance(problem, IntegrationProblem):
+            latent: LatentFunctions = problem.latent
+            integral = integral_by_ep(problem, settings, rng, stages)
+            count, n_draws = settings.n_evidences, _SPARE * draws * chains
+            if len(integral.points.x) == 1:
+                count, n_draws = 1, draws * chains
+            stages.begin("Exact evidences, and f", count)
+            known = latent, integral.points, count, n_draws, N_CANDIDATES
+            exact = exact_points(*known, rng, stages.tick, n_jobs)
+        else:
+            n_draws = _SPARE * draws * chains
+            found = integral_with_many_rows(problem, settings, n_draws, rng, stages, n_jobs)
+            _, integral, exact, latent = found
+    equal = exact.equal_draws(chains, draws, more_draws(latent, rng), rng)
     tree = as_fitted(given, latent.tree(exact.points, equal, rng))
-    sampled = time.perf_counter()
     attributes = attributes_of(integral, exact)
-    attributes["improper_priors"] = ", ".join(problem.improper_priors)
-    attributes |= {"sampling_time": sampled - compiled, "compile_time": compiled - began}
-    _with_statistics(tree, equal, attributes)
+    attributes["improper_priors"] = ", ".join(improper_priors(problem.objective))
+    attributes["sampling_time"] = time.perf_counter() - compiled
+    attributes["compile_time"] = compiled - began
+    _add_statistics(tree, equal, attributes)
     warn_of(integral, exact, stacklevel=3)
     return tree
 
 
-def _integral(
-    problem: IntegrationProblem | ManyRowsProblem,
-    settings: IntegrationSettings,
-    n_draws: float,
-    rng: np.random.Generator,
-    stages: Stages,
-    n_jobs: int | None,
-) -> tuple[Integral, ExactPoints, LatentFunctions]:
-    """Hyperparameters by EP's evidence, exact evidences, and whose draws these come with."""
-    if isinstance(problem, ManyRowsProblem):
-        wanted = Wanted(kept=False)
-        settings = settings.for_many_rows()
-        rows = integral_with_many_rows(problem, settings, wanted, n_draws, rng, stages, n_jobs)
-        return rows.integral, rows.exact, rows.latent
-    integral = integral_by_ep(problem, settings, rng, stages)
-    count = settings.n_evidences
-    if integral.points.log_weights.size == 1:
-        count, n_draws = 1, n_draws / settings.spare
-    stages.begin("Exact evidences, and f", count)
-    exact = exact_points(
-        problem.latent,
-        integral.points,
-        count,
-        n_draws,
-        settings.n_candidates,
-        rng,
-        stages.tick,
-        n_jobs,
-    )
-    return integral, exact, problem.latent
-
-
-def _with_statistics(tree: DataTree, equal: EqualDraws, attributes: dict[str, Any]) -> None:
-    """Add the group ``sample_stats``, and the attributes."""
-    empty = tree["posterior"].to_dataset()[[]]
-    stats = empty.assign(
-        log_marginal_likelihood=(("chain", "draw"), equal.log_evidence),
-        relative_ess=(("chain", "draw"), equal.relative_ess),
-    )
+def _add_statistics(tree: DataTree, equal: EqualDraws, attributes: dict[str, Any]) -> None:
+    """The group ``sample_stats``, and the attributes."""
+    stats = tree["posterior"].to_dataset()[[]]
+    stats["log_marginal_likelihood"] = ("chain", "draw"), equal.log_evidence
+    stats["relative_ess"] = ("chain", "draw"), equal.relative_ess
     tree["sample_stats"] = DataTree(stats)
     for group in ("posterior", "sample_stats"):
         tree[group].attrs.update(attributes)
@@ -379,11 +354,18 @@ def correct(
     model = pm.modelcontext(model)
     rng = as_generator(random_seed)
     trace = posterior_draws(idata)
-    kept = _kept(trace, as_count("n_evidences", n_evidences))
+    # At equal distances, the last one of each chain among them.
+    n = trace.sizes["draw"]
+    count = min(n, max(1, -(-as_count("n_evidences", n_evidences) // trace.sizes["chain"])))
+    kept = (np.arange(1, count + 1) * n) // count - 1
     with data_as_sampled(idata, model.data_vars):
         log_ratio = _log_ratio(model, trace.isel(draw=kept), rng, progressbar)
-    quality = _quality(log_ratio)
-    if quality.heavy_tailed or quality.relative_ess < _DEFAULT.importance.least_ess:
+    flat = log_ratio.ravel()
+    value = log_mean_exp(flat)
+    ratio = np.exp(flat - value)
+    error = float(ratio.std(ddof=1) / np.sqrt(ratio.size)) if ratio.size > 1 else np.inf
+    quality = Estimate(value, error, relative_ess(flat), pareto_k(flat))
+    if quality.heavy_tailed or quality.relative_ess < _DEFAULT.least_ess:
         warn(
             "the evidence that was sampled is far from the exact one "
             f"({describe_weights(quality)} of the weights between them): raise n_evidences, or "
@@ -424,16 +406,9 @@ def _log_ratio(
             sites = sites_at(parts, found[len(terms) :])
             with no_warnings():
                 exact[index] += evidence_estimate(
-                    arrays, _DEFAULT.n_candidates, int(rng.integers(2**31)), sites=sites
+                    arrays, N_CANDIDATES, int(rng.integers(2**31)), sites=sites
                 ).value
     return exact - approximate
-
-
-def _kept(trace: Dataset, n_evidences: int) -> IntArray:
-    """Draws at equal distances, the last one of each chain among them."""
-    draws, chains = trace.sizes["draw"], trace.sizes["chain"]
-    count = min(draws, max(1, -(-n_evidences // chains)))
-    return (np.arange(1, count + 1) * draws) // count - 1
 
 
 def _approximate(model: pm.Model, trace: Dataset, names: list[str]) -> FloatArray:
@@ -453,14 +428,6 @@ def _approximate(model: pm.Model, trace: Dataset, names: list[str]) -> FloatArra
         values = found[name].transpose("chain", "draw", ...).to_numpy()
         total += values.reshape(*total.shape, -1).sum(axis=-1)
     return total
-
-
-def _quality(log_ratio: FloatArray) -> Estimate:
-    flat = log_ratio.ravel()
-    value = log_mean_exp(flat)
-    ratio = np.exp(flat - value)
-    error = float(ratio.std(ddof=1) / np.sqrt(ratio.size)) if ratio.size > 1 else np.inf
-    return Estimate(value, error, relative_ess(flat), pareto_k(flat))
 
 
 def _resampled(idata: DataTree, chosen: IntArray) -> DataTree:

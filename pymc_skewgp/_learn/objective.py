@@ -23,7 +23,7 @@ from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.graph.data_sites import SitesOfData, sites_at
 from pymc_skewgp._model.graph.joint_gaussian import proper_joint
 from pymc_skewgp._model.graph.sites import distribution_name
-from pymc_skewgp._model.ops.plain_mode import PLAIN, PlainFunction, plain_function, untraced
+from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function, untraced
 from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior.evidence_gradient import (
     EP_TOLERANCE,
@@ -76,7 +76,10 @@ class CompiledTerms:
         self._inputs = inputs
         parameters = [x for part in sites for x in part.parameters]
         self._of_sites = plain_function(inputs, [x for part in sites for x in part.graphs])
-        self._pull = pull_back_function(inputs, [*graph, *parameters], coordinates)
+        outputs = [*graph, *parameters]
+        weights = [output.type() for output in outputs]
+        weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
+        self._pull = plain_function([*inputs, *weights], gradient_in(weighted, coordinates))
 
     def __call__(self, point: Point, batch: Batch) -> Any:
         """The matrices, as EvidenceTerms or FactorTerms."""
@@ -129,7 +132,12 @@ class CompiledLogPrior:
 
     def value(self, point: Point) -> float:
         """The value alone."""
-        return float(self._function()(*self._coordinates.arguments(point)))
+        return float(self._function()(*self._coordinates.arguments(point))[0])
+
+    def __call__(self, point: Point) -> tuple[float, list[FloatArray]]:
+        """Value, and one array of derivatives for each continuous variable."""
+        value, *slopes = self._function(slopes=True)(*self._coordinates.arguments(point))
+        return float(value), slopes
 
     def at_rows(self, x: FloatArray, pattern: Pattern) -> tuple[FloatArray, FloatArray]:
         """Values at the rows of `x`, (N, D), and gradients, (N, D), all at once.
@@ -144,15 +152,12 @@ class CompiledLogPrior:
         return self._at_rows(self._function(rows=True), x, pattern)[:, 0]
 
     def _at_rows(self, function: Any, x: FloatArray, pattern: Pattern) -> FloatArray:
-        first = self._coordinates.arguments(Point(x[0], pattern))
-        binary = first[len(self._coordinates.continuous) :]
+        binary = self._coordinates.binary_values(pattern)
         try:
             value, *slopes = function(*self._coordinates.split_rows(x), *binary)
         except ParameterValueError:
             if len(x) == 1:
-                nothing = np.zeros((1, 1 + x.shape[1]))
-                nothing[0, 0] = -np.inf
-                return nothing
+                return np.concatenate([[[-np.inf]], np.zeros_like(x)], axis=1)
             halves = [self._at_rows(function, half, pattern) for half in np.array_split(x, 2)]
             width = min(half.shape[1] for half in halves)
             return np.concatenate([half[:, :width] for half in halves])
@@ -161,37 +166,16 @@ class CompiledLogPrior:
 
     def _function(self, *, rows: bool = False, slopes: bool = False) -> Any:
         """Of one point or of many; compiled when it is first asked for."""
-        key = rows, slopes
-        if key not in self._functions:
-            self._functions[key] = self._of_rows(slopes) if rows else self._of_point(slopes)
-        return self._functions[key]
-
-    def _of_point(self, with_slopes: bool) -> Any:
-        inputs = self._coordinates.inputs
-        if not with_slopes:
-            return plain_function(inputs, self._log_prior)
-        slopes = gradient_in(self._log_prior, self._coordinates)
-        return plain_function(inputs, [self._log_prior, *slopes])
-
-    def _of_rows(self, with_slopes: bool) -> Any:
-        coordinates = self._coordinates
-        rows = [
-            pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in coordinates.continuous
-        ]
-        value = vectorize_graph(
-            self._log_prior, dict(zip(coordinates.continuous, rows, strict=True))
-        )
-        slopes = []
-        if with_slopes:
-            slopes = pt.grad(
-                value.sum(), rows, disconnected_inputs="ignore", return_disconnected="zero"
-            )
-        return plain_function([*rows, *coordinates.binary], [value, *slopes])
-
-    def __call__(self, point: Point) -> tuple[float, list[FloatArray]]:
-        """Value, and one array of derivatives for each continuous variable."""
-        value, *slopes = self._function(slopes=True)(*self._coordinates.arguments(point))
-        return float(value), slopes
+        if (rows, slopes) not in self._functions:
+            own, value = self._coordinates.continuous, self._log_prior
+            inputs = list(own)
+            if rows:
+                inputs = [pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in own]
+                value = vectorize_graph(value, dict(zip(own, inputs, strict=True)))
+            outputs = [value, *(gradient(value.sum(), inputs) if slopes else [])]
+            binary = self._coordinates.binary
+            self._functions[rows, slopes] = plain_function([*inputs, *binary], outputs)
+        return self._functions[rows, slopes]
 
 
 class CompiledValues:
@@ -219,20 +203,12 @@ class CompiledValues:
         return dict(zip(self._names, map(np.asarray, results), strict=True))
 
 
-def pull_back_function(
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
-    coordinates: Coordinates,
-) -> PlainFunction:
-    """Gradient in the continuous variables, given values of the inputs and that in each output."""
-    weights = [output.type() for output in outputs]
-    weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
-    return plain_function([*inputs, *weights], gradient_in(weighted, coordinates))
+def gradient_in(output: Any, coordinates: Coordinates, also: Sequence[Any] = ()) -> list[Any]:
+    return gradient(output, [*coordinates.continuous, *also])
 
 
 @untraced()
-def gradient_in(output: Any, coordinates: Coordinates, also: Sequence[Any] = ()) -> list[Any]:
-    wrt = [*coordinates.continuous, *also]
+def gradient(output: Any, wrt: Sequence[Any]) -> list[Any]:
     if not wrt:
         return []
     return list(pt.grad(output, wrt, disconnected_inputs="ignore", return_disconnected="zero"))
@@ -241,12 +217,6 @@ def gradient_in(output: Any, coordinates: Coordinates, also: Sequence[Any] = ())
 # What is wrong where a model's evidence has no value anywhere: the variable and the reason.
 
 _REMEDY = "Mend the data or the parameters, or give start."
-
-
-def why_no_value(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
-    """Of a block at values of the model's value variables; None where nothing is found."""
-    looks = (_bad_member, _singular_prior, _bad_predictor, _bad_observations)
-    return next((why for look in looks if (why := look(model, block, values))), None)
 
 
 def _bad_member(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
@@ -280,12 +250,8 @@ def _singular_prior(model: pm.Model, block: BlockGraph, values: Mapping[str, Any
 
     names = [x.name for x in block.members if not is_gaussian(x.factor)]
     potentials = [x for x in model.potentials if x not in block.rest]
-    are_all_proper = not names and not any(x.is_flat for x in block.members)
-    if (
-        are_all_proper
-        and potentials
-        and not is_gaussian(proper_joint(model, block.members, potentials).factor)
-    ):
+    together = potentials and not names and not any(x.is_flat for x in block.members)
+    if together and not is_gaussian(proper_joint(model, block.members, potentials).factor):
         names = [*block.names, *(x.name for x in potentials)]
     if not names:
         return None
@@ -303,11 +269,7 @@ def _bad_predictor(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]
     observed: list[Any] = [*block.observed, *block.sites]
     for y in observed:
         graphs = [y.a] if y.A is None else [y.a, y.A]
-        a, *A = _evaluated(model, graphs, values)
-        bad = ~np.isfinite(a)
-        if A:
-            bad = bad | ~np.isfinite(A[0]).all(axis=1)
-        if bad.any():
+        if not all(np.isfinite(found).all() for found in _evaluated(model, graphs, values)):
             return (
                 f"the predictor of {y.name} is not finite: look for missing values (NaN) and "
                 "infinities in what it is computed from, such as a covariate, and leave these rows "
@@ -390,15 +352,11 @@ class Objective:
     def why_no_value(self, point: Point) -> str | None:
         """What is wrong with the model where there is no value; None where nothing is found."""
         model = self.coordinates.model
-        values = dict(model.initial_point())
-        values |= {
-            x.name: value
-            for x, value in zip(
-                self.coordinates.inputs, self.coordinates.arguments(point), strict=True
-            )
-        }
-        found = (why_no_value(model, block, values) for block in self.blocks)
-        return next((why for why in found if why is not None), None)
+        known = zip(self.coordinates.inputs, self.coordinates.arguments(point), strict=True)
+        values = {**model.initial_point(), **{x.name: value for x, value in known}}
+        looks = (_bad_member, _singular_prior, _bad_predictor, _bad_observations)
+        every = (look(model, block, values) for block in self.blocks for look in looks)
+        return next((why for why in every if why), None)
 
     def on(self, batches: Sequence[Batch]) -> "Objective":
         """The same for other data, nothing compiled anew."""
@@ -435,14 +393,9 @@ class Objective:
 
     def estimate(self, point: Point, n_draws: int, seed: int) -> Estimate:
         """Log evidence with its error, summed over the batches."""
-        estimates = self._estimates(point, n_draws, seed)
-        values, errors, fractions, shapes = np.transpose(estimates)
-        return Estimate(
-            float(values.sum()),
-            float(np.sqrt((errors**2).sum())),
-            float(fractions.min()),
-            float(shapes.max()),
-        )
+        values, errors, fractions, shapes = np.transpose(self._estimates(point, n_draws, seed))
+        error = float(np.sqrt((errors**2).sum()))
+        return Estimate(float(values.sum()), error, float(fractions.min()), float(shapes.max()))
 
     def batch_evidences(self, point: Point, n_draws: int) -> FloatArray:
         """Log evidence of every batch by the twisted sampler, no gradient."""
@@ -468,17 +421,15 @@ class Objective:
 
     def _estimates(self, point: Point, n_draws: int, seed: int) -> list[Estimate]:
         """Log evidence of every term and batch."""
-
-        def estimate(terms: Any, sites: SitesGiven | None) -> Estimate:
-            if isinstance(terms, FactorTerms):
-                return factor_estimate(terms, sites, n_draws, seed)
-            return evidence_estimate(terms, n_draws, seed, sites=sites)
-
-        return [
-            estimate(compiled(point, batch), compiled.sites(point, batch))
-            for compiled in self.terms
-            for batch in self.batches
-        ]
+        found = []
+        for compiled in self.terms:
+            for batch in self.batches:
+                terms, sites = compiled(point, batch), compiled.sites(point, batch)
+                if isinstance(terms, FactorTerms):
+                    found.append(factor_estimate(terms, sites, n_draws, seed))
+                else:
+                    found.append(evidence_estimate(terms, n_draws, seed, sites=sites))
+        return found
 
     def _value(self, point: Point, evidence: Evidence) -> Value:
         log_prior, slopes = self.prior(point)

@@ -1,7 +1,7 @@
 """The optimum of a function with a gradient, in a box: starts, L-BFGS, Newton, a log."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -11,17 +11,20 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._gaussian.weights import uniform_points
-from pymc_skewgp._learn.coordinates import Bounds, Coordinates, Function, Point, Searched, Value
+from pymc_skewgp._learn.coordinates import (
+    HALF_WIDTH,
+    Bounds,
+    Coordinates,
+    Function,
+    Point,
+    Searched,
+    Value,
+    free_variable,
+)
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray
 
 # Every evaluation of a search, kept and shown as it comes.
-
-
-class _Evaluation(NamedTuple):
-    run: int
-    point: Point
-    value: Value
 
 
 class EvaluationLog:
@@ -36,7 +39,7 @@ class EvaluationLog:
 
     def __init__(self, labels: Sequence[str], progressbar: bool) -> None:
         self._labels = list(labels)
-        self._evaluations: list[_Evaluation] = []
+        self._evaluations: list[tuple[int, Point, Value]] = []
         self._methods: list[str] = []
         self._best: dict[str, tuple[float, float]] = {}
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -57,21 +60,18 @@ class EvaluationLog:
 
         def logged(point: Point) -> Value:
             value = function(point)
-            self._evaluations.append(_Evaluation(run, point, value))
-            self._show(run, method, value)
+            self._evaluations.append((run, point, value))
+            # Totals of part of the data, or by another method, do not compare.
+            best = self._best.get(method, (-np.inf, -np.inf))
+            self._best[method] = max(best, (value.total, value.log_evidence))
+            self._progress.update(
+                self._task,
+                description=f"Run {run + 1}, {method}: log evidence {value.log_evidence:.2f} "
+                f"(at the best point {self._best[method][1]:.2f})",
+            )
             return value
 
         return logged
-
-    def _show(self, run: int, method: str, value: Value) -> None:
-        # Totals of part of the data, or by another method, do not compare.
-        best = self._best.get(method, (-np.inf, -np.inf))
-        self._best[method] = max(best, (value.total, value.log_evidence))
-        self._progress.update(
-            self._task,
-            description=f"Run {run + 1}, {method}: log evidence {value.log_evidence:.2f} "
-            f"(at the best point {self._best[method][1]:.2f})",
-        )
 
     def path(self) -> xr.Dataset:
         """All evaluations."""
@@ -88,20 +88,16 @@ class EvaluationLog:
 
     def runs(self) -> xr.Dataset:
         """One row for each run, by its best evaluation."""
-        counts, best = [], []
-        for run in range(len(self._methods)):
-            own = [evaluation for evaluation in self._evaluations if evaluation.run == run]
-            counts.append(len(own))
-            best.append(max(own, key=lambda evaluation: evaluation.value.total))
-        return xr.Dataset(
-            {
-                "method": ("run", self._methods),
-                "pattern": ("run", ["".join(map(str, e.point.pattern)) for e in best]),
-                "n_evaluations": ("run", np.array(counts)),
-                "log_evidence": ("run", np.array([e.value.log_evidence for e in best])),
-                "total": ("run", np.array([e.value.total for e in best])),
-            }
-        )
+        every = [[e for e in self._evaluations if e[0] == run] for run in range(len(self._methods))]
+        best = [max(own, key=lambda evaluation: evaluation[2].total) for own in every]
+        columns = {
+            "method": self._methods,
+            "pattern": ["".join(map(str, point.pattern)) for _, point, _ in best],
+            "n_evaluations": [len(own) for own in every],
+            "log_evidence": [value.log_evidence for *_, value in best],
+            "total": [value.total for *_, value in best],
+        }
+        return xr.Dataset({name: ("run", column) for name, column in columns.items()})
 
 
 # Every choice and threshold of a search for hyperparameters.
@@ -112,7 +108,7 @@ METHODS: tuple[Method, ...] = ("twisted", "ep")
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """When an ascent ends, and how far one step may go.
+    """When an ascent ends, and how far its first step may go.
 
     Attributes
     ----------
@@ -125,20 +121,7 @@ class OptimizerSettings:
         Longest first step of L-BFGS. In a box SciPy takes the whole gradient, which of many rows
         leads to a corner of it.
     newton_gain : float
-        Gain by the quadratic model that another Newton step needs, in nats ...
-    noise_share : float
-        ... or as a share of the noise of the values, where that is more.
-    newton_loss : float
-        What a Newton step may lose. A twisted evidence of some hundred draws jumps by so much
-        between two points; its gradient, and with it the gain by the model, is a tenth as noisy.
-    least_hessian : float
-        Least eigenvalue of the negative Hessian, nats a squared unit, in a Newton step.
-    longest_step : float
-        Newton step, in units of the vector.
-    max_steps, max_halvings : int
-        Newton steps, and halvings of each.
-    difference : float
-        Half the distance of the gradients behind a numerical Hessian.
+        Gain by the quadratic model that another Newton step needs, in nats.
     """
 
     max_iterations: int = 200
@@ -146,44 +129,6 @@ class OptimizerSettings:
     gradient_tolerance: float = 1e-3
     first_step: float = np.inf
     newton_gain: float = 5e-3
-    noise_share: float = 0.2
-    newton_loss: float = 0.02
-    least_hessian: float = 0.05
-    longest_step: float = 1.0
-    max_steps: int = 8
-    max_halvings: int = 3
-    difference: float = 0.03
-
-
-@dataclass(frozen=True)
-class StartSettings:
-    """Where a search looks, and where it starts. Distances are on the unconstrained scale.
-
-    Attributes
-    ----------
-    half_width : float
-        Of the box: a factor of a thousand for what is positive; for what lies between two bounds
-        all but a thousandth of their distance.
-    candidates : int
-        Points that are tried for each restart.
-    min_distance : float
-        Least distance of two starts, in the coordinate in which they differ most.
-    spread, scatter : float
-        What candidates move a variable with a flat prior by: its entries together, at most, and
-        each by itself, as a standard deviation.
-    max_binary : int
-        Binary entries that are learnt, by trying all their values.
-    equal : float
-        Relative difference of two evaluations of one number: EP stops at its tolerance in each.
-    """
-
-    half_width: float = float(np.log(1e3))
-    candidates: int = 16
-    min_distance: float = 1.0
-    spread: float = 3.0
-    scatter: float = 0.3
-    max_binary: int = 3
-    equal: float = 1e-5
 
 
 @dataclass(frozen=True)
@@ -202,32 +147,18 @@ class SearchSettings:
         Of these draws.
     hessian : bool
         Whether the Hessian with all data is wanted.
+    half_width : float
+        Of the box, on the unconstrained scale.
     coarse_size : int
         Labels on which every start is tried before the best go on with all: a step costs as their
         cube.
     coarse_above : int
         Labels above which that is done.
-    coarse_prior_sd : float
-        A normal prior about the start, on the unconstrained scale, while it is: some hundred labels
-        may be separable and send the search to the edge of the box. All the data do not feel it.
     ep_margin : float
         Nats below the best optimum by EP within which another may be the best by the twisted
         sampler: EP is off by less, as a rule.
-    same_value, same_place : float
-        Within which two optima are one.
-    finer : int
-        Times as many draws where `n_draws` did not converge, or gave values with more noise than
     max_noise : float
-        this.
-    max_hessian : int
-        Coordinates up to which second derivatives are computed, from 2 k gradients.
-    evidence_draws : int
-        Behind the reported evidence.
-    flat_hessian : float
-        Eigenvalue of the negative Hessian below which a direction is flat: a factor of e in a
-        parameter costs less than a hundredth of a nat.
-    at_bound : float
-        Distance to the edge of the box.
+        Of the values, above which there are more draws.
     rows_coarse_size : int
         Of many rows, those on which every start is tried where the data are of several kinds, or
         comparisons: these have no `coarse_size`.
@@ -238,11 +169,11 @@ class SearchSettings:
     rows_first_step : float
         As `OptimizerSettings.first_step`, with some and all of many rows.
     rows_max_hessian : int
-        As `max_hessian`, with many rows: more than so many would take longer than the search.
+        Coordinates up to which second derivatives are computed with many rows: more than so many
+        would take longer than the search.
     batch_above, auto_batch_size : int
-        Rows above which `SkewGPClassifier` learns from batches by itself, and their size: one
+        Rows above which estimators learn from batches by themselves, and their size: one
         factorisation for each step is too slow then.
-    start : StartSettings
     optimizer : OptimizerSettings
     """
 
@@ -252,18 +183,11 @@ class SearchSettings:
     n_draws: int = 256
     seed: int = 0
     hessian: bool = True
+    half_width: float = HALF_WIDTH
     coarse_size: int = 300
     coarse_above: int = 450
-    coarse_prior_sd: float = 3.0
     ep_margin: float = 2.0
-    same_value: float = 0.02
-    same_place: float = 0.1
-    finer: int = 8
     max_noise: float = 0.05
-    max_hessian: int = 40
-    evidence_draws: int = 1024
-    flat_hessian: float = 0.02
-    at_bound: float = 1e-3
     rows_coarse_size: int = 1000
     rows_size: int = 5000
     rows_tolerance: float = 0.05
@@ -271,8 +195,7 @@ class SearchSettings:
     rows_max_hessian: int = 12
     batch_above: int = 1500
     auto_batch_size: int = 500
-    start: StartSettings = field(default_factory=StartSettings)
-    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    optimizer: OptimizerSettings = OptimizerSettings()
 
     def batch_size_for(self, n: int) -> int | None:
         """What ``batch_size="auto"`` is for `n` rows."""
@@ -315,6 +238,23 @@ def with_value(optima: list[Optimum], what: str) -> list[Optimum]:
             "(SkewGP.posterior says so)."
         )
     return found
+
+
+def distinct(
+    optima: list[Optimum], same_value: float = 0.02, same_place: float = 0.1
+) -> list[Optimum]:
+    """Different optima, the best first: not within so many nats and so near to each other."""
+    kept: list[Optimum] = []
+    for optimum in sorted(optima, key=lambda o: o.value.total, reverse=True):
+        same = (
+            other.point.pattern == optimum.point.pattern
+            and abs(other.value.total - optimum.value.total) < same_value
+            and bool(np.abs(other.point.x - optimum.point.x).max(initial=0.0) < same_place)
+            for other in kept
+        )
+        if not any(same):
+            kept.append(optimum)
+    return kept
 
 
 def maximize(
@@ -370,9 +310,11 @@ def maximize(
     return best._replace(converged=bool(result.status == 0))
 
 
-def negative_hessian(
-    function: Function, point: Point, bounds: Bounds, settings: OptimizerSettings
-) -> FloatArray:
+# Half the distance of the gradients behind a numerical Hessian.
+_DIFFERENCE = 0.03
+
+
+def negative_hessian(function: Function, point: Point, bounds: Bounds) -> FloatArray:
     """Minus the matrix of second derivatives, from central differences of the gradient.
 
     Near a bound the difference is taken inside the box.
@@ -382,25 +324,31 @@ def negative_hessian(
     rows = []
     for i in range(x.size):
         ahead, behind = x.copy(), x.copy()
-        ahead[i] = min(x[i] + settings.difference, high[i])
-        behind[i] = max(x[i] - settings.difference, low[i])
+        ahead[i] = min(x[i] + _DIFFERENCE, high[i])
+        behind[i] = max(x[i] - _DIFFERENCE, low[i])
         fall = function(point.at(behind)).gradient - function(point.at(ahead)).gradient
         rows.append(fall / (ahead[i] - behind[i]))
     return symmetric(np.array(rows).reshape(x.size, x.size))
 
 
+# Of Newton's method. A gain counts as a share of the noise of the values, where that is more.
+_NOISE_SHARE = 0.2
+# What a step may lose. A twisted evidence of some hundred draws jumps by so much between two
+# points; its gradient, and with it the gain by the model, is a tenth as noisy.
+_LOSS = 0.02
+# Least eigenvalue of the negative Hessian, nats a squared unit; longest step; most steps, and
+# halvings of each.
+_LEAST_HESSIAN, _LONGEST, _MOST_STEPS, _MOST_HALVINGS = 0.05, 1.0, 8, 3
+
+
 def newton(
-    function: Function,
-    start: Point,
-    bounds: Bounds,
-    hessian: FloatArray,
-    settings: OptimizerSettings,
+    function: Function, start: Point, bounds: Bounds, hessian: FloatArray, least_gain: float
 ) -> Optimum:
     r"""Newton steps, for a function whose every value is expensive and noisy.
 
     The steps :math:`d = H^{-1} g` use the negative Hessian of a neighbouring function, updated by
-    BFGS. They end when the quadratic model has less to gain, :math:`g'd/2`, than
-    `settings.newton_gain` or its share of the value's noise.
+    BFGS. They end when the quadratic model has less to gain, :math:`g'd/2`, than `least_gain` or
+    its share of the value's noise.
 
     Parameters
     ----------
@@ -409,29 +357,31 @@ def newton(
     bounds : list of pairs
     hessian : ndarray, shape (k, k)
         Negative Hessian, as known.
-    settings : OptimizerSettings
+    least_gain : float
 
     Returns
     -------
     Optimum
     """
     low, high = np.transpose(bounds) if start.x.size else (start.x, start.x)
-    inverse = _bounded_inverse(hessian, settings.least_hessian)
     point, value = start, function(start)
     if not np.isfinite(value.total) or not start.x.size:
         return Optimum(point, value, bool(np.isfinite(value.total)))
-    for _ in range(settings.max_steps):
+    values, vectors = np.linalg.eigh(hessian)
+    # Where it is not concave a step along the slope is right, of moderate length.
+    inverse = (vectors / np.maximum(np.abs(values), _LEAST_HESSIAN)) @ vectors.T
+    for _ in range(_MOST_STEPS):
         # A coordinate stays at a bound that the gradient pushes it against.
         x, gradient = point.x, value.gradient
         inside = ~((x <= low) & (gradient < 0) | (x >= high) & (gradient > 0))
         slope = np.where(inside, gradient, 0.0)
         step = np.where(inside, inverse @ slope, 0.0)
         gain = 0.5 * slope @ step
-        if gain < max(settings.newton_gain, settings.noise_share * value.noise):
+        if gain < max(least_gain, _NOISE_SHARE * value.noise):
             return Optimum(point, value, True)
-        step *= min(1.0, settings.longest_step / np.abs(step).max())
-        loss = max(settings.newton_loss, value.noise)
-        for _ in range(settings.max_halvings):
+        step *= min(1.0, _LONGEST / np.abs(step).max())
+        loss = max(_LOSS, value.noise)
+        for _ in range(_MOST_HALVINGS):
             next_point = point.at(np.clip(x + step, low, high))
             found = function(next_point)
             if found.total > value.total - loss:
@@ -442,13 +392,6 @@ def newton(
         inverse = _bfgs(inverse, next_point.x - x, gradient - found.gradient)
         point, value = next_point, found
     return Optimum(point, value, False)
-
-
-def _bounded_inverse(hessian: FloatArray, least: float) -> FloatArray:
-    values, vectors = np.linalg.eigh(hessian)
-    # Where it is not concave a step along the slope is right, of moderate length.
-    inverse: FloatArray = (vectors / np.maximum(np.abs(values), least)) @ vectors.T
-    return inverse
 
 
 def _bfgs(inverse: FloatArray, step: FloatArray, change: FloatArray) -> FloatArray:
@@ -462,26 +405,30 @@ def _bfgs(inverse: FloatArray, step: FloatArray, change: FloatArray) -> FloatArr
 
 # Points from which a search starts: drawn from the priors, or about a given one.
 
+# Least distance of two starts, in the coordinate in which they differ most.
+_MIN_DISTANCE = 1.0
+# What candidates move a variable with a flat prior by: its entries together, at most, and each by
+# itself, as a standard deviation.
+_TOGETHER, _SCATTER = 3.0, 0.3
+
 
 def spread_starts(
     objective: Searched,
     origin: Point,
     n_restarts: int,
-    settings: StartSettings,
     rng: np.random.Generator,
+    n_candidates: int = 16,
 ) -> list[FloatArray]:
     """`origin`, and the best of many candidates that are far from it and from each other."""
     starts = [origin.x]
     if not n_restarts or not origin.x.size:
         return starts
-    count = settings.candidates * n_restarts
-    points = candidates(objective.coordinates, origin.x, count, settings, rng)
+    points = candidates(objective.coordinates, origin.x, n_candidates * n_restarts, rng)
     values = [objective.total_by_ep(origin.at(x))[0] for x in points]
     best_first = [i for i in np.argsort(values)[::-1] if np.isfinite(values[i])]
     for i in best_first:
         distance = min(float(np.abs(points[i] - x).max()) for x in starts)
-        far = distance > settings.min_distance
-        if len(starts) <= n_restarts and far:
+        if len(starts) <= n_restarts and distance > _MIN_DISTANCE:
             starts.append(points[i])
     if len(starts) == 1 and best_first and not np.isfinite(objective.total_by_ep(origin)[0]):
         starts.append(points[best_first[0]])  # far from nothing that has a value
@@ -489,11 +436,7 @@ def spread_starts(
 
 
 def candidates(
-    coordinates: Coordinates,
-    origin: FloatArray,
-    count: int,
-    settings: StartSettings,
-    rng: np.random.Generator,
+    coordinates: Coordinates, origin: FloatArray, count: int, rng: np.random.Generator
 ) -> list[FloatArray]:
     """Points all over the prior, or, where it is flat, up to a factor of twenty from `origin`.
 
@@ -506,22 +449,18 @@ def candidates(
     for value, part, q in zip(continuous, coordinates.split(origin), shifts, strict=False):
         own = _prior_draws(coordinates.model, value, count, rng)
         if own is None:
-            together = settings.spread * (2.0 * q[:, None] - 1.0)
-            scatter = rng.normal(0.0, settings.scatter, (count, part.size))
-            own = part.ravel() + together + scatter
-        elif part.size > 1:
-            _move_together(own.reshape(count, -1), settings.scatter, rng)
+            together = _TOGETHER * (2.0 * q[:, None] - 1.0)
+            own = part.ravel() + together + rng.normal(0.0, _SCATTER, (count, part.size))
+        elif part.size > 1:  # away from the median every second of all is as its first entry
+            drawn = own.reshape(count, -1)
+            middle, some = np.median(drawn, axis=0), drawn[1::2]
+            scatter = rng.normal(0.0, _SCATTER, some.shape)
+            some[:] = middle + (some[:, :1] - middle[0]) + scatter
         columns.append(own.reshape(count, -1))
     if not columns:
         return [origin] * count
-    low, high = np.transpose(coordinates.bounds(origin, settings.half_width))
+    low, high = np.transpose(coordinates.bounds(origin))
     return list(np.clip(np.hstack(columns), low, high))
-
-
-def _move_together(drawn: FloatArray, scatter: float, rng: np.random.Generator) -> None:
-    """Every second of the draws of a variable: away from the median all as its first entry is."""
-    middle, some = np.median(drawn, axis=0), drawn[1::2]
-    some[:] = middle + (some[:, :1] - middle[0]) + rng.normal(0.0, scatter, some.shape)
 
 
 def _prior_draws(
@@ -531,11 +470,9 @@ def _prior_draws(
 
     Or so vague that draws are beyond double precision.
     """
-    rv = model.values_to_rvs[value]
-    transform = model.rvs_to_transforms[rv]
-    free = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+    free, seed = free_variable(model, model.values_to_rvs[value]), int(rng.integers(2**31))
     try:
-        drawn = pm.draw(free, count, random_seed=int(rng.integers(2**31)), mode=PLAIN)
+        drawn = pm.draw(free, count, random_seed=seed, mode=PLAIN)
     # Of a generator that divides by a draw, or by whose own parameter a draw is impossible.
     except (NotImplementedError, ArithmeticError, ValueError):
         return None

@@ -10,7 +10,7 @@ import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
 
-from pymc_skewgp._gaussian.weights import Estimate, IntArray
+from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.coordinates import Bounds, Point, Searched, initial_values
 from pymc_skewgp._learn.objective import Objective, compile_objective
 from pymc_skewgp._learn.optimizers import EvaluationLog, NoValueError, SearchSettings, spread_starts
@@ -18,9 +18,11 @@ from pymc_skewgp._learn.rows.data_kinds import kind_of
 from pymc_skewgp._learn.rows.many_rows import INSTEAD, ChunkedRows, ManyRows, refuse_chunks
 from pymc_skewgp._learn.rows.rows_objective import approximation_of, latent_graph, rows_objective
 from pymc_skewgp._learn.search import (
+    FLAT_HESSIAN,
     Part,
     Places,
     SearchResult,
+    at_edge,
     distinct_patterns,
     pseudo_point_places,
     random_batches,
@@ -77,39 +79,26 @@ class ProcessObjective(NamedTuple):
 
     objective: Objective
     origin: FloatArray
-    arrays: Arrays
-    parts: KnownData | KnownSites | None
+    arrays: Arrays = ()
+    parts: KnownData | KnownSites | None = None
     rows: ManyRows | None = None
     coefficients: Sequence[Any] = ()
-
-
-def _model_objective(
-    data: TrainingData, settings: SearchSettings, start: Start
-) -> ProcessObjective:
-    """That of a model, which has its data in it."""
-    if any(x is not None for x in data[1:]) or settings.batch_size is not None:
-        raise ValueError(
-            "X, y, likelihood and batch_size go with a SkewGP, as coregion and weights do: a "
-            "model has its data in it. Use find_hyperparameters(gp, X, y, ...)."
-        )
-    root = data.model.root
-    objective, origin = compile_objective(root, collapse_model(root), start=start)
-    return ProcessObjective(objective, origin, (), None)
 
 
 def coarse_part(
     found: ProcessObjective, settings: SearchSettings, rng: np.random.Generator
 ) -> Part | None:
     """Some of the data, to try starts on; None where all are few enough."""
-    objective = found.objective
-    strata = None if found.parts is None else found.parts.strata
-    if found.parts is not None and strata is not None:
-        rows = _coarse_rows(strata, settings, rng)
-        if rows is not None:
-            return Part(objective.on([found.parts.part(rows)]), rows.size / strata.size)
+    objective, parts = found.objective, found.parts
+    strata = None if parts is None else parts.strata
+    if parts is not None and strata is not None:
+        size = min(settings.coarse_size, settings.batch_size or settings.coarse_size)
+        if strata.size > max(settings.coarse_above, size):
+            rows = random_batches(strata, size, rng)[0]
+            return Part(objective.on([parts.part(rows)]), rows.size / strata.size)
     if found.rows is None:
         return None
-    pattern = objective.coordinates.patterns(settings.start.max_binary)[0]
+    pattern = objective.coordinates.patterns()[0]
     return found.rows.part(Point(found.origin, pattern), settings, rng)
 
 
@@ -142,16 +131,15 @@ def process_objective(
     # A nested model's variables are the root's as well.
     model = pm.Model() if gp.model is None else gp.model.root
     kinds = _known_kinds(data, model, "integrate" if averaged else "find_hyperparameters")
-    approximation = None
+    approximation, arrays = None, ()
     if chunked is not None:
         approximation = chunked.approximation(gp, kinds[0])
     elif batch_size is None:
         approximation = approximation_of(gp, kinds, coregion)
-    k = max(kind.n_functions for kind in kinds)
-    coregion = as_coregion_graph(coregion, k)
-    arrays: Arrays = ()
     if approximation is None:
         arrays = tuple(array for kind in kinds for array in kind.arrays)
+    k = max(kind.n_functions for kind in kinds)
+    coregion = as_coregion_graph(coregion, k)
     only = kinds[0] if len(kinds) == 1 else None
     batches = [arrays]
     if batch_size is not None:
@@ -206,18 +194,6 @@ def _chunked_rows(data: TrainingData, batch_size: int | None, averaged: bool) ->
     if averaged:
         refuse_chunks("integrate does not take them", "call find_hyperparameters")
     return ChunkedRows.of(data.X, data.y, data.likelihood)
-
-
-def _coarse_rows(
-    strata: NDArray[Any], settings: SearchSettings, rng: np.random.Generator
-) -> IntArray | None:
-    """Indices of some data that stand for all at first; None where all are few enough."""
-    size = settings.coarse_size
-    if settings.batch_size is not None:
-        size = min(size, settings.batch_size)
-    if strata.size <= max(settings.coarse_above, size):
-        return None
-    return random_batches(strata, size, rng)[0]
 
 
 # `HyperparameterFit`: what a search for hyperparameters found, and how it got there.
@@ -341,6 +317,7 @@ def _short(value: NDArray[Any]) -> str:
 
 # How far out an objective is looked at, and what it has to lose there, in nats, to have a maximum.
 _FURTHER, _FALL = 100.0, 0.1
+EVIDENCE_DRAWS = 1024  # behind the reported evidence
 
 
 @dataclass(frozen=True)
@@ -383,12 +360,10 @@ class LearningRun:
     @property
     def at_bound(self) -> list[str]:
         """Coordinates at the edge of the box."""
-        rows = zip(self.objective.coordinates.labels, self.point.x, self.bounds, strict=True)
-        own = [
-            label
-            for label, x, (low, high) in rows
-            if low < high and min(x - low, high - x) < self.settings.at_bound
-        ]
+        labels = zip(
+            self.objective.coordinates.labels, at_edge(self.point.x, self.bounds), strict=True
+        )
+        own = [label for label, at in labels if at]
         return own + (self.fixed_from.at_bound if self.fixed_from else [])
 
     @property
@@ -398,7 +373,7 @@ class LearningRun:
         if self.result.hessian is None:
             return before
         values, vectors = np.linalg.eigh(self.result.hessian)
-        share = (vectors[:, values < self.settings.flat_hessian] ** 2).sum(axis=1)
+        share = (vectors[:, values < FLAT_HESSIAN] ** 2).sum(axis=1)
         labels = zip(self.objective.coordinates.labels, share, strict=True)
         at_bound = self.at_bound
         own = [label for label, part in labels if part > 0.5 and label not in at_bound]
@@ -435,8 +410,7 @@ class LearningRun:
 
     def estimate(self) -> Estimate:
         """Log evidence, or composite likelihood, at the optimum, from draws of its own."""
-        n_draws = self.settings.evidence_draws
-        return self.objective.estimate(self.point, n_draws, self.settings.seed)
+        return self.objective.estimate(self.point, EVIDENCE_DRAWS, self.settings.seed)
 
     def report(self, log_marginal_likelihood: Estimate) -> HyperparameterFit:
         """All of it, in the user's terms."""
@@ -444,9 +418,7 @@ class LearningRun:
         # A composite likelihood counts batches as independent, which they are not: standard errors
         # from its Hessian would be a third of what they should be.
         if not self.in_batches:
-            errors = standard_errors(
-                self.objective.named, self.point, self.result.hessian, self.settings.flat_hessian
-            )
+            errors = standard_errors(self.objective.named, self.point, self.result.hessian)
         return HyperparameterFit(
             point=self.values,
             log_marginal_likelihood=log_marginal_likelihood,
@@ -495,7 +467,14 @@ def learn(
     if of_process:
         problem = process_objective(data, settings.batch_size, rng, start)
     elif isinstance(data.model, pm.Model):
-        problem = _model_objective(data, settings, start)
+        if any(x is not None for x in data[1:]) or settings.batch_size is not None:
+            raise ValueError(
+                "X, y, likelihood and batch_size go with a SkewGP, as coregion and weights do: a "
+                "model has its data in it. Use find_hyperparameters(gp, X, y, ...)."
+            )
+        root = data.model.root
+        objective, origin = compile_objective(root, collapse_model(root), start=start)
+        problem = ProcessObjective(objective, origin)
     else:
         found = type(data.model).__name__
         raise TypeError(f"model must be a pm.Model or a SkewGP, got {found}.")
@@ -509,20 +488,20 @@ def learn(
         model, continuous = coordinates.model, coordinates.continuous
         middle = coordinates.vector(initial_values(model, continuous, centre))
     fixed = fixed_from.values if fixed_from else ()
-    bounds = coordinates.bounds(middle, settings.start.half_width, fixed)
+    bounds = coordinates.bounds(middle, settings.half_width, fixed)
     origin = np.clip(origin, *np.transpose(bounds)) if bounds else origin
-    patterns = coordinates.patterns(settings.start.max_binary)
+    patterns = coordinates.patterns()
     cheap: Searched = problem.objective if part is None else part.objective
     first = Point(origin, patterns[0])
-    vectors = spread_starts(cheap, first, settings.n_restarts, settings.start, rng)
+    vectors = spread_starts(cheap, first, settings.n_restarts, rng)
     settings = replace(settings, seed=int(rng.integers(2**31)))
     for pattern in patterns:
         refuse_other_phases(cheap, Point(origin, pattern), of_process)
-    patterns = distinct_patterns(cheap, origin, patterns, places, settings.start)
+    patterns = distinct_patterns(cheap, origin, patterns, places)
     starts = [Point(x, pattern) for pattern in patterns for x in vectors]
     with EvaluationLog(coordinates.labels, progressbar) as log:
         if problem.rows is None:
-            objective: Searched = problem.objective
+            learnt: Searched = problem.objective
             try:
                 result = search(problem.objective, part, starts, bounds, settings, log)
             except NoValueError as error:
@@ -530,7 +509,7 @@ def learn(
                 raise NoValueError(why or str(error)) from None
         else:
             assert part is not None
-            objective, result = problem.rows.search(part, starts, bounds, settings, log)
+            learnt, result = problem.rows.search(part, starts, bounds, settings, log)
     seconds = time.perf_counter() - began
     in_batches = settings.batch_size is not None
-    return LearningRun(objective, result, bounds, log, settings, in_batches, seconds, fixed_from)
+    return LearningRun(learnt, result, bounds, log, settings, in_batches, seconds, fixed_from)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_skewgp._gaussian.tilted import BoolArray
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.coordinates import (
     Bounds,
@@ -23,7 +24,7 @@ from pymc_skewgp._learn.optimizers import (
     EvaluationLog,
     Optimum,
     SearchSettings,
-    StartSettings,
+    distinct,
     maximize,
     negative_hessian,
     newton,
@@ -55,6 +56,18 @@ class SearchResult(NamedTuple):
 
     optimum: Optimum
     hessian: FloatArray | None
+
+
+# A normal prior about the start, on the unconstrained scale, while part of the data is searched:
+# some hundred labels may be separable and send the search to the edge of the box. All the data do
+# not feel it.
+_COARSE_PRIOR_SD = 3.0
+# Times as many draws where the first did not converge, or gave values with too much noise.
+_FINER = 8
+# Coordinates up to which second derivatives are computed, from 2 k gradients.
+_MAX_HESSIAN = 40
+# Distance to the edge of the box.
+_AT_BOUND = 1e-3
 
 
 def search(
@@ -90,20 +103,22 @@ def search(
     if part is not None:
         begin = partial(log.run, "ep", objective.by_ep)
         starts = promising(begin, part.objective, starts, bounds, settings, log)
-    optima = distinct(ascents(objective.by_ep, starts, bounds, "ep", settings, log), settings)
+    optima = ascents(objective.by_ep, starts, bounds, "ep", settings, log)
     best = optima[0]
-    if settings.method == "twisted":
-        best = _best_by_twisting(objective, optima, settings, log)
+    if settings.method == "twisted":  # the best by draws, where EP leaves doubt
+        near = _within(optima, best, settings.ep_margin)
+        twisted = partial(objective.by_twisting, n_draws=settings.n_draws, seed=settings.seed)
+        if len(near) > 1:
+            best = max(near, key=lambda found: log.run("twisted", twisted)(found.point).total)
     hessian = None
-    few = 0 < best.point.x.size <= settings.max_hessian and all(low < high for low, high in bounds)
+    few = 0 < best.point.x.size <= _MAX_HESSIAN and all(low < high for low, high in bounds)
     if few and (settings.hessian or part is None):
-        hessian = negative_hessian(objective.by_ep, best.point, bounds, settings.optimizer)
+        hessian = negative_hessian(objective.by_ep, best.point, bounds)
     if settings.method == "ep":
         return SearchResult(best, hessian)
     known = hessian
     if known is None and few and part is not None:
-        by_ep = part.objective.by_ep
-        known = negative_hessian(by_ep, best.point, bounds, settings.optimizer) / part.share
+        known = negative_hessian(part.objective.by_ep, best.point, bounds) / part.share
     if known is None:
         known = np.eye(best.point.x.size)
     return SearchResult(_refined(objective, best, bounds, known, settings, log), hessian)
@@ -120,19 +135,20 @@ def promising(
     """Where a new run is to go on: of each pattern the best, and the best of the others."""
     origin = starts[0].x
     bounded = np.array([np.isfinite(low) for low, _ in bounds], dtype=bool)
-    precision = np.where(bounded, 1.0 / settings.coarse_prior_sd**2, 0.0)
+    precision = np.where(bounded, 1.0 / _COARSE_PRIOR_SD**2, 0.0)
 
     def with_prior(point: Point) -> Value:
         found, away = coarse.by_ep(point), precision * (point.x - origin)
         total = found.total - 0.5 * float(away @ (point.x - origin))
         return Value(total, found.log_evidence, found.gradient - away)
 
-    name = "ep, part of the data"
-    optima = distinct(ascents(with_prior, starts, bounds, name, settings, log), settings)
-    patterns = dict.fromkeys(found.point.pattern for found in optima)
-    best = [next(o for o in optima if o.point.pattern == pattern) for pattern in patterns]
-    others = [o for o in optima if not any(o is b for b in best)]
-    points = [found.point for found in best + _within(others[:1], optima[0], settings.ep_margin)]
+    optima = ascents(with_prior, starts, bounds, "ep, part of the data", settings, log)
+    best: dict[Pattern, Optimum] = {}
+    for found in optima:
+        best.setdefault(found.point.pattern, found)
+    others = [found for found in optima if found is not best[found.point.pattern]]
+    near = _within(others[:1], optima[0], settings.ep_margin)
+    points = [found.point for found in [*best.values(), *near]]
     function = begin()
     first, last = points[0].at(origin), points[0]
     if function(first).total > function(last).total:  # what part of the data said was wrong
@@ -148,21 +164,9 @@ def ascents(
     settings: SearchSettings,
     log: EvaluationLog,
 ) -> list[Optimum]:
-    optima = [
-        maximize(log.run(name, function), start, bounds, settings.optimizer) for start in starts
-    ]
-    return with_value(optima, "marginal likelihood")
-
-
-def _best_by_twisting(
-    objective: Objective, optima: list[Optimum], settings: SearchSettings, log: EvaluationLog
-) -> Optimum:
-    """The best by the twisted sampler, where expectation propagation leaves doubt."""
-    near = _within(optima, optima[0], settings.ep_margin)
-    if len(near) == 1:
-        return near[0]
-    twisted = partial(objective.by_twisting, n_draws=settings.n_draws, seed=settings.seed)
-    return max(near, key=lambda found: log.run("twisted", twisted)(found.point).total)
+    """Where they end: different optima, the best first."""
+    found = [maximize(log.run(name, function), x, bounds, settings.optimizer) for x in starts]
+    return distinct(with_value(found, "marginal likelihood"))
 
 
 def _refined(
@@ -178,43 +182,25 @@ def _refined(
     At the edge of the box, where the optimum is none, the first have to do where they are poor: of
     an amplitude that runs off more take minutes.
     """
-    for n_draws in (settings.n_draws, settings.finer * settings.n_draws):
+    least_gain = settings.optimizer.newton_gain
+    for n_draws in (settings.n_draws, _FINER * settings.n_draws):
         twisted = partial(objective.by_twisting, n_draws=n_draws, seed=settings.seed)
-        logged = log.run("twisted", twisted)
-        optimum = newton(logged, optimum.point, bounds, hessian, settings.optimizer)
+        optimum = newton(log.run("twisted", twisted), optimum.point, bounds, hessian, least_gain)
         noisy = optimum.value.noise >= settings.max_noise
-        if _at_edge(optimum.point, bounds, settings) if noisy else optimum.converged:
+        if at_edge(optimum.point.x, bounds).any() if noisy else optimum.converged:
             break
     return optimum
 
 
-def _at_edge(point: Point, bounds: Bounds, settings: SearchSettings) -> bool:
-    """Whether a coordinate that is searched is at the edge of the box."""
-    low, high = np.transpose(bounds) if bounds else (point.x, point.x)
-    near = np.minimum(point.x - low, high - point.x) < settings.at_bound
-    return bool((near & (low < high)).any())
+def at_edge(x: FloatArray, bounds: Bounds) -> BoolArray:
+    """Whether each coordinate, if it is searched, is at the edge of the box."""
+    low, high = np.transpose(bounds) if bounds else (x, x)
+    near: BoolArray = (np.minimum(x - low, high - x) < _AT_BOUND) & (low < high)
+    return near
 
 
 def _within(optima: list[Optimum], best: Optimum, margin: float) -> list[Optimum]:
     return [o for o in optima if o.value.total > best.value.total - margin]
-
-
-def distinct(optima: list[Optimum], settings: SearchSettings) -> list[Optimum]:
-    """Different optima, the best first."""
-    kept: list[Optimum] = []
-    for optimum in sorted(optima, key=lambda o: o.value.total, reverse=True):
-        if not any(_same(optimum, other, settings) for other in kept):
-            kept.append(optimum)
-    return kept
-
-
-def _same(one: Optimum, other: Optimum, settings: SearchSettings) -> bool:
-    distance = np.abs(one.point.x - other.point.x).max(initial=0.0)
-    return (
-        one.point.pattern == other.point.pattern
-        and abs(one.value.total - other.value.total) < settings.same_value
-        and bool(distance < settings.same_place)
-    )
 
 
 # Phases of pseudo-points: which of their values need a search of their own.
@@ -276,12 +262,12 @@ def refuse_other_phases(objective: Searched, point: Point, exact: bool) -> None:
             )
 
 
+# Relative difference of two evaluations of one number: EP stops at its tolerance in each.
+_EQUAL = 1e-5
+
+
 def distinct_patterns(
-    objective: Searched,
-    x: FloatArray,
-    patterns: list[Pattern],
-    places: Places,
-    settings: StartSettings,
+    objective: Searched, x: FloatArray, patterns: list[Pattern], places: Places
 ) -> list[Pattern]:
     """Patterns of phases that are not each other's with the pseudo-points exchanged.
 
@@ -297,7 +283,6 @@ def distinct_patterns(
     patterns : list of tuple
     places : list of lists
         Of the pseudo-points in `x`; none where they are not learnt: then all patterns are distinct.
-    settings : StartSettings
 
     Returns
     -------
@@ -306,27 +291,18 @@ def distinct_patterns(
     if len(patterns) <= 2 or len(places) != len(patterns[0]):
         return patterns
     values = {pattern: objective.by_ep(Point(x, pattern)).total for pattern in patterns}
-    if not _exchangeable(objective, Point(x, patterns[1]), places, settings.equal):
-        return patterns
-    best: dict[int, Pattern] = {}
-    for pattern in sorted(patterns, key=lambda p: values[p]):
-        best[sum(pattern)] = pattern
-    return list(best.values())
-
-
-def _exchangeable(objective: Searched, point: Point, places: Places, rtol: float) -> bool:
-    """Whether exchanging points together with their phases leaves the objective as it is."""
-    # Off the point, whose symmetry may be an accident.
-    x = point.x + np.random.default_rng(0).normal(0.0, 0.1, point.x.size)
-    value = objective.by_ep(point.at(x)).total
+    # Whether exchanging points together with their phases leaves the objective as it is: off the
+    # point, whose symmetry may be an accident.
+    phases, off = patterns[1], x + np.random.default_rng(0).normal(0.0, 0.1, x.size)
+    value = objective.by_ep(Point(off, phases)).total
     for order in permutations(range(len(places))):
-        moved = x.copy()
-        moved[np.concatenate(places)] = x[np.concatenate([places[j] for j in order])]
-        pattern = tuple(point.pattern[j] for j in order)
-        other = objective.by_ep(Point(moved, pattern)).total
-        if not abs(other - value) <= rtol * max(1.0, abs(value)):
-            return False
-    return True
+        moved = off.copy()
+        moved[np.concatenate(places)] = off[np.concatenate([places[j] for j in order])]
+        other = objective.by_ep(Point(moved, tuple(phases[j] for j in order))).total
+        if not abs(other - value) <= _EQUAL * max(1.0, abs(value)):
+            return patterns
+    best = {sum(pattern): pattern for pattern in sorted(patterns, key=values.__getitem__)}
+    return list(best.values())
 
 
 # Random batches of labelled data.
@@ -359,15 +335,17 @@ def random_batches(labels: NDArray[Any], size: int, rng: np.random.Generator) ->
 # Standard errors of hyperparameters on their own scale, from the Hessian at the optimum.
 
 _STEP = 1e-4
+# Eigenvalue of the negative Hessian below which a direction is flat: a factor of e in a parameter
+# costs less than a hundredth of a nat.
+FLAT_HESSIAN = 0.02
 
 
 def standard_errors(
-    named: Callable[[Point], dict[str, NDArray[Any]]],
-    point: Point,
-    hessian: FloatArray | None,
-    least: float,
+    named: Callable[[Point], dict[str, NDArray[Any]]], point: Point, hessian: FloatArray | None
 ) -> dict[str, NDArray[Any]]:
     """Of every value by name, by the inverse of the negative Hessian and the delta method.
+
+    Infinite for values that depend on a flat direction.
 
     Parameters
     ----------
@@ -377,37 +355,26 @@ def standard_errors(
         The optimum.
     hessian : ndarray or None
         Negative Hessian there. Without one there are no standard errors.
-    least : float
-        Eigenvalue below which a direction is flat: values that depend on such a direction have an
-        infinite standard error.
     """
     if hessian is None:
         return {}
     values, vectors = np.linalg.eigh(hessian)
-    steep = values >= least
-    root = vectors[:, steep] / np.sqrt(values[steep])
-    flat = vectors[:, ~steep]
+    steep = values >= FLAT_HESSIAN
+    root, flat = vectors[:, steep] / np.sqrt(values[steep]), vectors[:, ~steep]
+    # Derivatives by central differences.
+    sides = [
+        (named(point.at(point.x + step)), named(point.at(point.x - step)))
+        for step in _STEP * np.eye(point.x.size)
+    ]
     errors = {}
-    for name, jacobian in _jacobians(named, point).items():
+    for name, value in sides[0][0].items() if sides else ():
+        if value.dtype.kind != "f":
+            continue
+        slopes = [(ahead[name] - behind[name]) / (2.0 * _STEP) for ahead, behind in sides]
+        jacobian = np.stack(slopes, axis=-1)
         if not jacobian.any():
             continue  # a constant
         error = np.sqrt(((jacobian @ root) ** 2).sum(axis=-1))
-        lost = (jacobian @ flat) ** 2
-        total = (jacobian**2).sum(axis=-1)
-        errors[name] = np.where(lost.sum(axis=-1) > 1e-2 * total, np.inf, error)
+        lost = ((jacobian @ flat) ** 2).sum(axis=-1)
+        errors[name] = np.where(lost > 1e-2 * (jacobian**2).sum(axis=-1), np.inf, error)
     return errors
-
-
-def _jacobians(
-    named: Callable[[Point], dict[str, NDArray[Any]]], point: Point
-) -> dict[str, FloatArray]:
-    """Derivatives of every float by name in the coordinates, by central differences."""
-    slopes: dict[str, list[FloatArray]] = {}
-    for i in range(point.x.size):
-        step = np.zeros(point.x.size)
-        step[i] = _STEP
-        ahead, behind = named(point.at(point.x + step)), named(point.at(point.x - step))
-        for name, value in ahead.items():
-            if value.dtype.kind == "f":
-                slopes.setdefault(name, []).append((value - behind[name]) / (2.0 * _STEP))
-    return {name: np.stack(slope, axis=-1) for name, slope in slopes.items()}

@@ -9,8 +9,8 @@ import pytest
 import pymc_skewgp as sg
 from pymc_skewgp._learn.averaging import average_process
 from pymc_skewgp._learn.averaging.average_process import AveragedPosterior
+from pymc_skewgp._learn.averaging.importance import IntegrationSettings
 from pymc_skewgp._learn.averaging.problem import ManyRowsProblem, integration_problem
-from pymc_skewgp._learn.averaging.settings import IntegrationSettings
 from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._posterior import finite_rank_fit
 from pymc_skewgp.approximations import HSGP, Inducing
@@ -145,6 +145,6 @@ def test_nothing_to_average():
 def test_many_rows_by_themselves(monkeypatch):
     monkeypatch.setattr("pymc_skewgp._learn.rows.rows_objective.MANY_ROWS", N - 1)
     X, y = data()
-    problem = integration_problem(TrainingData(process("auto"), X, y), None, None, 3)
+    problem = integration_problem(TrainingData(process("auto"), X, y), None, None)
     assert isinstance(problem, ManyRowsProblem)
     assert IntegrationSettings().for_many_rows().n_evidences == 32

@@ -18,29 +18,16 @@ from scipy.special import expit, log_expit, ndtri
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.averaging.average_process import warn_of
-from pymc_skewgp._learn.averaging.chains import Chains, _misses, draws_of_regions, points_by_chains
-from pymc_skewgp._learn.averaging.integration import (
-    IMPORTANCE,
-    Integral,
-    Run,
-    _by_importance,
-    _from_every_mode,
-)
-from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints
-from pymc_skewgp._learn.averaging.problem import Mode
-from pymc_skewgp._learn.averaging.settings import (
-    ChainSettings,
-    ImportanceSettings,
-    IntegrationSettings,
-    Stages,
-    StudentMixture,
-    SurrogateSettings,
-)
-from pymc_skewgp._learn.averaging.surrogate import (
+from pymc_skewgp._learn.averaging.chains import Chains, draws_of_regions, misses, points_by_chains
+from pymc_skewgp._learn.averaging.importance import (
     AdaptiveImportance,
-    SmoothTarget,
-    points_by_surrogate,
+    IntegrationSettings,
+    StudentMixture,
 )
+from pymc_skewgp._learn.averaging.integration import IMPORTANCE, Integral, Ladder, Stages
+from pymc_skewgp._learn.averaging.modes import Mode
+from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints
+from pymc_skewgp._learn.averaging.surrogate import SmoothTarget, points_by_surrogate
 from pymc_skewgp._learn.coordinates import Point, Value, coordinates_of
 from pymc_skewgp._learn.objective import CompiledLogPrior
 from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
@@ -48,14 +35,14 @@ from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
 TWO = np.eye(2)
 
 
-def run(log_density, modes, rounds, seed=0, last=None, settings=None):
+def run(log_density, modes, rounds, seed=0, last=0, settings=None):
     """Adaptive importance sampling, in so many rounds."""
 
     def target(points):
         values = np.array([log_density(point.x, point.pattern) for point in points])
         return values, values
 
-    settings, rng = settings or ImportanceSettings(), np.random.default_rng(seed)
+    settings, rng = settings or IntegrationSettings(), np.random.default_rng(seed)
     sampler = AdaptiveImportance(target, modes, settings, rng)
     for _ in range(rounds - 1):
         sampler.round()
@@ -84,7 +71,7 @@ def test_two_modes_and_binary_values():
     assert found.weights @ (found.x[:, 0] > 0) == pytest.approx(0.5, abs=0.05)
 
 
-@pytest.mark.parametrize(("rounds", "last"), [(1, None), (2, 600)])
+@pytest.mark.parametrize(("rounds", "last"), [(1, 0), (2, 600)])
 def test_standard_errors_are_honest(rounds, last):
     """A correlated heavy-tailed target, by rounds of one size, and of several."""
     cov = np.array([[1.0, 0.9], [0.9, 1.5]])
@@ -99,10 +86,10 @@ def test_standard_errors_are_honest(rounds, last):
 def test_integral_has_no_bias():
     """Few points in five dimensions, three rounds, many runs: their mean is the integral's."""
     target = stats.multivariate_t(np.zeros(5), np.eye(5), df=3)
-    settings = ImportanceSettings(n_points=32, points_per_coordinate=8)
+    settings = IntegrationSettings(n_points=32, points_per_coordinate=8)
     mode = Mode(Point(np.full(5, 0.5)), 0.5 * np.eye(5), 0.0)
     ratios = [
-        np.exp(run(lambda x, _: target.logpdf(x), [mode], 3, s, None, settings).estimate().value)
+        np.exp(run(lambda x, _: target.logpdf(x), [mode], 3, s, 0, settings).estimate().value)
         for s in range(150)
     ]
     error = np.std(ratios, ddof=1) / np.sqrt(len(ratios))
@@ -117,7 +104,7 @@ def test_a_mixture_is_fitted_to_its_target():
     x = np.concatenate([rng.multivariate_normal(m, s, 2000) for m, s in target])
     means = np.array([[-1.0, 0.0], [1.0, 0.0]])
     start = StudentMixture(np.array([0.5, 0.5]), means, np.array([3 * TWO] * 2), 50.0)
-    found = start.fitted(x, np.full(4000, 1 / 4000), widen=1.0, least_share=0.01, steps=30)
+    found = start.fitted(x, np.full(4000, 1 / 4000), widen=1.0, least=0.01, steps=30)
     np.testing.assert_allclose(found.weights, 0.5, atol=0.02)
     for k, (mean, cov) in enumerate(target):
         # 2000 points: standard errors of .02; a t of 50 degrees of freedom fits 4 % narrower.
@@ -142,18 +129,15 @@ def test_the_mode_with_the_mass():
             found = np.array([self(point).total for point in points])
             return found, found
 
-    bounds = SimpleNamespace(bounds=lambda x, half_width: [(-20.0, 20.0)] * x.size)
+    bounds = SimpleNamespace(bounds=lambda x: [(-20.0, 20.0)] * x.size)
     objective = SimpleNamespace(coordinates=bounds)
     problem = SimpleNamespace(objective=objective, prior_draws=lambda pattern, rng: None)
     # Its own height, and Laplace's integral of it.
     height = stats.multivariate_normal(np.zeros(3)).logpdf(minor)
-    settings = IntegrationSettings(importance=ImportanceSettings(n_points=96, enough=64))
+    settings = IntegrationSettings(n_points=96, enough=64)
     rng, stages = np.random.default_rng(0), Stages(progressbar=False)
-    found, modes = _from_every_mode(
-        _by_importance,
-        Run(problem, TwoModes(), settings, rng, stages),
-        [Mode(Point(minor), np.eye(3), 0.0, height)],
-    )
+    ladder = Ladder(problem, TwoModes(), settings, rng, stages)
+    found, modes = ladder.at(IMPORTANCE, [Mode(Point(minor), np.eye(3), 0.0, height)])
     assert found.accepted
     # The ascent stops within a hundredth of a nat of the mode.
     np.testing.assert_allclose(modes[0].point.x, major, atol=0.2)
@@ -217,8 +201,8 @@ class CutOff:
     def points(self, size=100, mode=None, seed=3, changed=None, **settings):
         target = self.target()._replace(**changed or {})
         mode, rng = mode or self.mode(), np.random.default_rng(seed)
-        settings = SurrogateSettings(**settings)
-        return points_by_surrogate(target, [mode], size, settings, rng, lambda *_: None).points
+        settings = IntegrationSettings(**settings)
+        return points_by_surrogate(target, [mode], size, settings, rng, lambda *_: None)[0]
 
 
 def test_many_coordinates():
@@ -236,7 +220,7 @@ def test_many_coordinates():
 def test_points_without_any_weight():
     """The evidence is known at the points of the surrogate, and nowhere else: no estimate."""
     nowhere = {"values": lambda points: (np.full(len(points), -np.inf),) * 2}
-    found = CutOff(3, 2).points(10, changed=nowhere, most_points=1, cloud=8, final_cloud=8)
+    found = CutOff(3, 2).points(10, changed=nowhere, learnt=1)
     estimate = found.estimate()
     assert (estimate.value, estimate.std_error, estimate.relative_ess) == (-np.inf, np.inf, 0.0)
     assert estimate.heavy_tailed
@@ -253,7 +237,7 @@ def test_slopes_that_are_not_finite_are_left_out():
         none = np.full_like(found.gradient, np.inf)
         return found._replace(gradient=none) if count % 3 == 2 else found
 
-    estimate = cut.points(changed={"function": function}, most_points=1).estimate()
+    estimate = cut.points(changed={"function": function}, learnt=1).estimate()
     assert estimate.relative_ess > 0.5
     assert abs(estimate.value - cut.log_integral) < 4.0 * estimate.std_error < 0.5
 
@@ -315,7 +299,7 @@ def test_integral_and_shares_of_chains(crossing):
         assert found.complete
         assert found.std_error < (0.2 if crossing else 0.1)
         z.append((found.log_integral - 7.0) / found.std_error)
-        weights = np.exp(found.log_weights - found.log_integral)
+        weights = np.exp(found.log_weights - found.log_integral) / found.log_weights.size
         assert weights.sum() == pytest.approx(1.0)
         shares.append(weights[found.x[:, 0] > 1.5].sum())
     # A sum of 20 squares above 45.3: 1 in 1000.
@@ -359,14 +343,14 @@ def test_chains_from_every_mode():
         Mode(Point(np.array([9.0, 1.0]), (0,)), 0.25 * TWO, 5.8),
         Mode(Point(np.zeros(2), (1,)), TWO, 6.3),
     ]
-    settings = ChainSettings(chains=2, tune=150, draws=300, largest_r_hat=1.1, least_ess=30)
+    judged = {"largest_r_hat": 1.1, "least_effective": 30}
+    settings = IntegrationSettings(chains=2, tune=150, draws=300, **judged)
     rng = np.random.default_rng(3)
-    found = points_by_chains(function, lambda _: 1.0, modes, settings, rng)
-    assert found.converged
-    assert abs(found.log_integral.value - 7.0 - np.log(1.5)) < 4.0 * found.log_integral.std_error
-    assert found.log_integral.std_error < 0.15
-    points = found.points
-    assert np.exp(points.log_weights).mean() == pytest.approx(np.exp(found.log_integral.value))
+    points, found, converged = points_by_chains(function, lambda _: 1.0, modes, settings, rng)
+    assert converged
+    assert abs(found.value - 7.0 - np.log(1.5)) < 4.0 * found.std_error
+    assert found.std_error < 0.15
+    assert np.exp(points.log_weights).mean() == pytest.approx(np.exp(found.value))
     second = points.weights[(points.pattern == 0) & (points.x[:, 0] > 1.5)].sum()
     assert second == pytest.approx(0.2, abs=0.04)
     np.testing.assert_allclose(points.log_evidence, points.log_target - 1.0)
@@ -376,10 +360,13 @@ def test_a_mode_without_draws_near_it_is_missed():
     """Twelve standard deviations away, with and without a share of the mass."""
     x = np.random.default_rng(0).standard_normal((400, 2))
     near, far = Mode(Point(np.zeros(2)), TWO, 0.0), Mode(Point(np.full(2, 9.0)), TWO, -1.0)
-    assert not _misses([near], {(): x})
-    assert _misses([near, far], {(): x})
-    assert not _misses([near, far._replace(log_mass=-6.0)], {(): x})
-    assert not _misses([near, far], {(): np.concatenate([x, x + 9.0])})
+    few, more = (
+        WeightedPoints.of((), z, *[z[:, 0]] * 4) for z in (x, np.concatenate([x, x + 9.0]))
+    )
+    assert not misses([near], few)
+    assert misses([near, far], few)
+    assert not misses([near, far._replace(log_mass=-6.0)], few)
+    assert not misses([near, far], more)
 
 
 def exact_points(ratios, entries=None, own=0.0, f=None):

@@ -8,15 +8,10 @@ from scipy import stats
 
 import pymc_skewgp as sg
 from pymc_skewgp import integrate
-from pymc_skewgp._learn.averaging.integration import CHAINS, integral_by_ep
+from pymc_skewgp._learn.averaging.importance import IntegrationSettings
+from pymc_skewgp._learn.averaging.integration import CHAINS, Stages, integral_by_ep
 from pymc_skewgp._learn.averaging.points import exact_points
 from pymc_skewgp._learn.averaging.problem import integration_problem
-from pymc_skewgp._learn.averaging.settings import (
-    ChainSettings,
-    ImportanceSettings,
-    IntegrationSettings,
-    Stages,
-)
 from pymc_skewgp._learn.problem import TrainingData
 
 QUIET = {"progressbar": False}
@@ -216,9 +211,8 @@ class TestProbit:
     def test_standard_errors_are_honest(self, labels):
         """z scores of twelve runs of one compiled problem."""
         model, *_ = self.model(3)
-        rounds = ImportanceSettings(n_points=96, enough=64)
-        settings = IntegrationSettings(n_evidences=32, importance=rounds)
-        problem = integration_problem(TrainingData(model), None, None, 3)
+        settings = IntegrationSettings(n_evidences=32, n_points=96, enough=64)
+        problem = integration_problem(TrainingData(model), None, None)
         z = []
         for seed in range(12):
             rng = np.random.default_rng(seed)
@@ -235,9 +229,9 @@ class TestProbit:
     def test_by_nuts(self, labels):
         """The third rung: bridge sampling for the integral."""
         model, *_ = self.model(3)
-        chains = ChainSettings(chains=2, tune=100, draws=200, largest_r_hat=1.1, least_ess=30)
-        settings = IntegrationSettings(method="nuts", chains=chains)
-        problem = integration_problem(TrainingData(model), None, None, 3)
+        judged = {"largest_r_hat": 1.1, "least_effective": 30}
+        settings = IntegrationSettings(method="nuts", chains=2, tune=100, draws=200, **judged)
+        problem = integration_problem(TrainingData(model), None, None)
         rng = np.random.default_rng(0)
         by_ep = integral_by_ep(problem, settings, rng, Stages(False))
         assert by_ep.rung == CHAINS
@@ -254,7 +248,7 @@ class TestProbit:
         """Importance sampling alone, though there are too many coordinates for it."""
         model, *_ = self.model(2)
         settings = IntegrationSettings(most_coordinates=0, most_rows_of_chains=1)
-        problem = integration_problem(TrainingData(model), None, None, 3)
+        problem = integration_problem(TrainingData(model), None, None)
         by_ep = integral_by_ep(problem, settings, np.random.default_rng(0), Stages(False))
         assert by_ep.rung < CHAINS
 
@@ -456,7 +450,7 @@ def test_standard_errors_with_few_rows_are_honest():
         sigma = pm.HalfNormal("sigma", 1.0)
         gp = sg.SkewGP(cov_func=kernel)
     data = TrainingData(gp, X5[:, None], Y5, sg.likelihoods.Gaussian(sigma))
-    problem = integration_problem(data, None, None, 3)
+    problem = integration_problem(data, None, None)
     found = [
         integral_by_ep(problem, IntegrationSettings(), np.random.default_rng(seed), Stages(False))
         for seed in range(12)

@@ -115,7 +115,7 @@ def test_signs_are_those_of_f_less_its_mean():
 
 def coordinates(gp, likelihood):
     data = TrainingData(gp, X[:, None], Y, likelihood, None)
-    return integration_problem(data, None, None, 3).objective.coordinates.labels
+    return integration_problem(data, None, None).objective.coordinates.labels
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from scipy import stats
 import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.objective import compile_objective
-from pymc_skewgp._learn.optimizers import StartSettings, candidates
+from pymc_skewgp._learn.optimizers import candidates
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
 from pymc_skewgp._model.graph.data_rows import known_data
 
@@ -148,7 +148,7 @@ class TestStarts:
     def test_spread_by_the_priors(self, plain):
         objective, origin = plain
         rng = np.random.default_rng(0)
-        starts = np.array(candidates(objective.coordinates, origin, 256, StartSettings(), rng))
+        starts = np.array(candidates(objective.coordinates, origin, 256, rng))
         # Quantiles of 256 draws of InverseGamma(3, 2), all within a factor of 1000 of the start;
         # 5 standard errors of a median: 5 * .5 / 16 in probability.
         at_median = stats.invgamma(3, scale=2).cdf(np.median(np.exp(starts[:, 0])))
@@ -159,10 +159,10 @@ class TestStarts:
             ls = pm.HalfFlat("ls", shape=3)
             gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(3, ls=ls))
         objective, origin = objective_of(model, gp, [], {"ls": [0.1, 1.0, 10.0]})
-        coordinates, settings = objective.coordinates, StartSettings(spread=2.0)
-        starts = candidates(coordinates, origin, 64, settings, np.random.default_rng(0)) - origin
-        assert (np.abs(starts) < 2.0 + 5 * 0.3).all()
-        assert np.ptp(starts.mean(axis=1)) > 3.0
+        coordinates = objective.coordinates
+        starts = candidates(coordinates, origin, 64, np.random.default_rng(0)) - origin
+        assert (np.abs(starts) < 3.0 + 5 * 0.3).all()
+        assert np.ptp(starts.mean(axis=1)) > 4.5
         assert starts.std(axis=1).max() < 1.0  # entries move together
         low, high = np.transpose(coordinates.bounds(origin, np.log(1e3)))
         np.testing.assert_allclose([low, high], origin + np.log([[1e-3], [1e3]]))

@@ -17,17 +17,19 @@ from pymc_skewgp._gaussian.weights import (
     normalized_weights,
     systematic_resample,
 )
-from pymc_skewgp._learn.averaging.integration import CHAINS, RUNGS, Integral, integral_by_ep
+from pymc_skewgp._learn.averaging.importance import IntegrationSettings
+from pymc_skewgp._learn.averaging.integration import (
+    CHAINS,
+    RUNGS,
+    Integral,
+    Stages,
+    evaluations,
+    integral_by_ep,
+)
 from pymc_skewgp._learn.averaging.model_functions import dataset_of
 from pymc_skewgp._learn.averaging.points import ExactPoints, exact_points
 from pymc_skewgp._learn.averaging.problem import ManyRowsProblem, integration_problem
-from pymc_skewgp._learn.averaging.rows import PosteriorFunctions, Wanted, integral_with_many_rows
-from pymc_skewgp._learn.averaging.settings import (
-    ChainSettings,
-    ImportanceSettings,
-    IntegrationSettings,
-    Stages,
-)
+from pymc_skewgp._learn.averaging.rows import PosteriorFunctions, integral_with_many_rows
 from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._limits import announce_exact_average, posteriors_kept
 from pymc_skewgp._observations.probability import Probability
@@ -206,7 +208,9 @@ def _averaged_group(parts: list[Dataset], weights: FloatArray) -> Dataset:
 
 # What an integral over hyperparameters says of itself: attributes of the result, and warnings.
 
-_DEFAULT, _LARGEST_SE = ImportanceSettings(), DEFAULT.largest_se
+# Relative ESS of the exact evidences over EP's below which a warning says so: the rungs are climbed
+# by EP's alone, and nothing else would.
+_LEAST_EXACT_ESS = 0.3
 
 
 def attributes_of(integral: Integral, exact: ExactPoints) -> dict[str, Any]:
@@ -228,37 +232,32 @@ def attributes_of(integral: Integral, exact: ExactPoints) -> dict[str, Any]:
 
 def warn_of(integral: Integral, exact: ExactPoints, stacklevel: int) -> None:
     """Warn of weights, or chains, that are not good enough."""
+    texts, correction = [], exact.correction()
     if not integral.accepted:
         what = (
             "the chains of the hyperparameters have not converged"
             if integral.rung == CHAINS
             else "the importance weights of the hyperparameters are very unequal"
         )
-        warn(
+        texts.append(
             f"{what} ({describe_weights(integral.log_integral)}): the draws may not be those of "
-            "the posterior. Give narrower priors, or use pm.sample.",
-            IntegrationWarning,
-            stacklevel=stacklevel,
+            "the posterior. Give narrower priors, or use pm.sample."
         )
-    correction = exact.correction()
     if len(exact.points) == 1:  # one evidence, of draws that nobody has judged
-        if not correction.std_error <= _LARGEST_SE:
-            warn(
+        if not correction.std_error <= DEFAULT.largest_se:
+            texts.append(
                 "the importance weights of the draws are very unequal "
                 f"({describe_weights(correction)}; standard error of the log evidence "
-                f"{correction.std_error:.2g} nats): use pm.sample.",
-                IntegrationWarning,
-                stacklevel=stacklevel,
+                f"{correction.std_error:.2g} nats): use pm.sample."
             )
-        return
-    if correction.heavy_tailed or correction.relative_ess < _DEFAULT.least_exact_ess:
-        warn(
+    elif correction.heavy_tailed or correction.relative_ess < _LEAST_EXACT_ESS:
+        texts.append(
             "expectation propagation's evidence is far from the exact one "
             f"({describe_weights(correction)} of the weights between them): raise n_evidences, or "
-            "use pm.sample.",
-            IntegrationWarning,
-            stacklevel=stacklevel,
+            "use pm.sample."
         )
+    for text in texts:
+        warn(text, IntegrationWarning, stacklevel=stacklevel)
 
 
 # Forecasts are means: few points give them to a hundredth, and each has a posterior of its own. So
@@ -267,12 +266,16 @@ SETTINGS = IntegrationSettings(
     n_evidences=32,
     many_rows_evidences=16,
     most_rows_of_chains=300,
-    importance=ImportanceSettings(
-        n_points=64, points_per_coordinate=24, enough=64, more_rounds=8, least_ess=0.03
-    ),
-    chains=ChainSettings(chains=2, tune=150, draws=150, least_ess=50),
+    n_points=64,
+    points_per_coordinate=24,
+    enough=64,
+    more_rounds=8,
+    least_ess=0.03,
+    chains=2,
+    tune=150,
+    draws=150,
+    least_effective=50,
 )
-_DRAWS = 256  # of u, at each point
 _DRAWN = 1000  # of the hyperparameters
 
 
@@ -301,52 +304,35 @@ def averaged_process(
     settings : IntegrationSettings
     """
     rng = np.random.default_rng(seed)
-    problem = integration_problem(data, None, start, settings.most_binary, drawn=False)
+    problem = integration_problem(data, None, start, drawn=False)
     if isinstance(problem, ManyRowsProblem):
-        return _of_many_rows(problem, settings.for_many_rows(), rng)
-    n = problem.n_distinct
-    settings = replace(settings, n_evidences=posteriors_kept(n, settings.n_evidences))
-    n_points = settings.evaluations(problem.origins[0].x.size)
-    announce_exact_average(n, n_points, settings.n_evidences)
-    integral = integral_by_ep(problem, settings, rng, Stages(False))
-    count = 1 if integral.points.log_weights.size == 1 else settings.n_evidences
-    # Each evidence is by the draws that forecasts are made of afterwards.
-    latent = PosteriorFunctions(
-        data, problem.objective, Wanted(n_draws=_DRAWS), int(rng.integers(2**31))
-    )
-    exact = exact_points(latent, integral.points, count, 0.0, 0, rng, lambda: None)
-    # Equal ones side by side, where an effective sample size sees them, in no order otherwise.
-    order = rng.permutation(len(exact.points))
-    index = order[np.sort(systematic_resample(exact.log_weights[order], _DRAWN, rng))]
-    drawn = dataset_of(problem.objective, exact.points, index[None])
+        given = problem, settings, None, rng, Stages(False)
+        objective, integral, exact, latent = integral_with_many_rows(*given)
+        # Few posteriors, so that hyperparameters are drawn under EP's evidence, from all points:
+        # the ratio of the two evidences is the more nearly the same at all of them the more rows
+        # there are.
+        chosen = np.sort(integral.points.resampled(_DRAWN, rng))
+        different, index = np.unique(chosen, return_inverse=True)
+        points = [integral.points.point(i) for i in different]
+    else:
+        objective, n = problem.objective, problem.n_distinct
+        settings = replace(settings, n_evidences=posteriors_kept(n, settings.n_evidences))
+        n_points = evaluations(settings, problem.origins[0].x.size)
+        announce_exact_average(n, n_points, settings.n_evidences)
+        integral = integral_by_ep(problem, settings, rng, Stages(False))
+        count = 1 if len(integral.points.x) == 1 else settings.n_evidences
+        # Each evidence is by the draws that forecasts are made of afterwards.
+        latent = PosteriorFunctions(data, objective, int(rng.integers(2**31)))
+        exact = exact_points(latent, integral.points, count, 0.0, 0, rng, lambda: None)
+        # Equal ones side by side, where an effective sample size sees them, in no order otherwise.
+        points, order = exact.points, rng.permutation(len(exact.points))
+        index = order[np.sort(systematic_resample(exact.log_weights[order], _DRAWN, rng))]
+    drawn = dataset_of(objective, points, index[None])
     warn_of(integral, exact, stacklevel=5)
-    return _averaged(latent.posteriors(exact), drawn, integral, exact)
-
-
-def _of_many_rows(
-    problem: ManyRowsProblem, settings: IntegrationSettings, rng: np.random.Generator
-) -> AveragedProcess:
-    """With f of finite rank; few posteriors, so that hyperparameters are drawn from all points."""
-    found = integral_with_many_rows(
-        problem, settings, Wanted(n_draws=_DRAWS), 0.0, rng, Stages(False)
-    )
-    drawn = found.hyperparameters(_DRAWN, rng)
-    warn_of(found.integral, found.exact, stacklevel=6)
-    return _averaged(found.latent.posteriors(found.exact), drawn, found.integral, found.exact)
-
-
-def _averaged(
-    posteriors: list[SkewGPPosterior], drawn: Dataset, integral: Integral, exact: ExactPoints
-) -> AveragedProcess:
-    """A mixture, weighted by exact evidences, and what it says of itself."""
     attributes = attributes_of(integral, exact)
-    evidence = Estimate(
-        attributes["log_evidence"],
-        attributes["log_evidence_se"],
-        attributes["relative_ess"],
-        attributes["pareto_k"],
-    )
-    tree = DataTree.from_dict({"posterior": drawn})
-    tree["posterior"].attrs.update(attributes)
-    mixture = AveragedPosterior(posteriors, normalized_weights(exact.log_weights), evidence)
-    return AveragedProcess(mixture, tree)
+    names = "log_evidence", "log_evidence_se", "relative_ess", "pareto_k"
+    evidence = Estimate(*(attributes[name] for name in names))
+    weights = normalized_weights(exact.log_weights)
+    mixture = AveragedPosterior(latent.posteriors(exact), weights, evidence)
+    drawn.attrs.update(attributes)
+    return AveragedProcess(mixture, DataTree.from_dict({"posterior": drawn}))

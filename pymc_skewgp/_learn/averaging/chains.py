@@ -1,10 +1,19 @@
 """PyMC's NUTS on the posterior of hyperparameters with EP's evidence, and that density's integral.
 
-For many hyperparameters, or a posterior that mixtures do not fit.
+For many hyperparameters, or a posterior that mixtures do not fit. Chains do not go from mode to
+mode in proportion to these. But within a region around each mode their draws are those of the
+density restricted to it: they share the region's integral, which bridge sampling knows [1]_ [2]_,
+and the integral of all is the sum.
+
+References
+----------
+.. [1] X.-L. Meng & W. H. Wong (1996), Simulating ratios of normalizing constants via a simple
+   identity, Statistica Sinica 6.
+.. [2] S. Fruehwirth-Schnatter (2004), Estimating marginal likelihoods for mixture and Markov
+   switching models using bridge sampling techniques, doi:10.1111/j.1368-423X.2004.00125.x.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,23 +32,22 @@ from pymc_skewgp._gaussian.weights import (
     normalized_weights,
     uniform_points,
 )
-from pymc_skewgp._learn.averaging.points import WeightedPoints
-from pymc_skewgp._learn.averaging.problem import Mode
-from pymc_skewgp._learn.averaging.settings import ChainSettings, StudentMixture
-from pymc_skewgp._learn.coordinates import Function, Pattern, Point
+from pymc_skewgp._learn.averaging.importance import DF, IntegrationSettings, StudentMixture
+from pymc_skewgp._learn.averaging.modes import Mode
+from pymc_skewgp._learn.averaging.points import WeightedPoints, joined
+from pymc_skewgp._learn.coordinates import Function, Point
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray
 
-# The integral of a density of which there are draws: bridge sampling.
-#
-# References
-# ----------
-# .. [1] X.-L. Meng & W. H. Wong (1996), Simulating ratios of normalizing constants via a simple
-#    identity, Statistica Sinica 6.
-# .. [2] S. Fruehwirth-Schnatter (2004), Estimating marginal likelihoods for mixture and Markov
-#    switching models using bridge sampling techniques, doi:10.1111/j.1368-423X.2004.00125.x.
-
 _ITERATIONS, _TOLERANCE = 1000, 1e-8
+_WIDEN, _REPLICATES = 1.2, 16
+# Draws of a region, in the second halves of the chains, below which there is no bridge to it.
+_FEWEST = 20
+# Share of Laplace's mass from which a mode counts, and of its draws that are near it.
+_LEAST_MASS, _NEAR = 0.01, 0.99
+# Fewer would not show whether chains agree.
+_CHAINS_OF_A_MODE = 2
+_TARGET_ACCEPT = 0.85
 
 
 def bridge_estimate(
@@ -62,36 +70,19 @@ def bridge_estimate(
     n_q = log_ratio_proposal.size
     log_s = np.log(np.array([effective, n_q]) / (effective + n_q))
     value = float(np.median(log_ratio_target))
+
+    def terms() -> tuple[FloatArray, FloatArray]:
+        above = log_ratio_proposal - np.logaddexp(log_s[0] + log_ratio_proposal, log_s[1] + value)
+        return above, -np.logaddexp(log_s[0] + log_ratio_target, log_s[1] + value)
+
     for _ in range(_ITERATIONS):
-        above = log_ratio_proposal - _log_sum(log_s, log_ratio_proposal, value)
-        below = -_log_sum(log_s, log_ratio_target, value)
-        found = log_mean_exp(above) - log_mean_exp(below)
-        change, value = abs(found - value), found
-        if change < _TOLERANCE:
+        above, below = terms()
+        before, value = value, log_mean_exp(above) - log_mean_exp(below)
+        if abs(value - before) < _TOLERANCE:
             break
-    above = np.exp(log_ratio_proposal - _log_sum(log_s, log_ratio_proposal, value))
-    below = np.exp(value - _log_sum(log_s, log_ratio_target, value))
+    above, below = map(np.exp, terms())
     squared = above.var() / above.mean() ** 2 / n_q + below.var() / below.mean() ** 2 / effective
     return value, float(np.sqrt(squared))
-
-
-def _log_sum(log_s: FloatArray, log_ratio: FloatArray, value: float) -> FloatArray:
-    found: FloatArray = logsumexp(
-        np.stack([log_s[0] + log_ratio, np.full(log_ratio.size, log_s[1] + value)]), axis=0
-    )
-    return found
-
-
-# Draws of chains that were begun in several posterior modes, and the integral of their density.
-#
-# Chains do not go from mode to mode in proportion to these. But within a region around each mode
-# their draws are those of the density restricted to it: they share the region's integral, which
-# bridge sampling knows, and the integral of all is the sum.
-
-_PROPOSAL_DF, _WIDEN = 6.0, 1.2
-_REPLICATES = 16
-# Draws of a region, in the second halves of the chains, below which there is no bridge to it.
-_FEWEST = 20
 
 
 class Chains(NamedTuple):
@@ -117,7 +108,7 @@ class RegionDraws(NamedTuple):
     ----------
     x : ndarray, shape (N, D)
     log_target, log_weights : ndarray, shape (N,)
-        The weights' sum is the integral.
+        The weights' mean is the integral.
     log_integral, std_error : float
     effective : float
     complete : bool
@@ -134,12 +125,13 @@ class RegionDraws(NamedTuple):
     complete: bool
 
 
-class _Draws(NamedTuple):
-    """Draws one below the other, and the region of each."""
+class _Pooled(NamedTuple):
+    """Draws of all groups one below the other: the region of each; effective draws in regions."""
 
     x: FloatArray
     log_target: FloatArray
     region: IntArray
+    effective: FloatArray
 
 
 def draws_of_regions(
@@ -162,10 +154,14 @@ def draws_of_regions(
     """
     # The first half of every chain makes the proposals that the second is compared with.
     half = groups[0].x.shape[1] // 2
-    proposals = [_fitted(_rows(group.x[:, :half])) for group in groups]
-    everything, second = _joined(groups, proposals, 0), _joined(groups, proposals, half)
-    found = [_of_region(k, proposals, second, groups, log_density, rng) for k in range(len(groups))]
-    log_integrals = np.array([value for value, _ in found])
+    first = [_rows(group.x[:, :half]) for group in groups]
+    widen = _WIDEN * (DF - 2.0) / DF
+    proposals = _of_moments(
+        [x.mean(axis=0) for x in first], [widen * np.atleast_2d(np.cov(x.T)) for x in first]
+    )
+    everything, second = (_pooled(groups, proposals, start) for start in (0, half))
+    found = [_of_region(k, proposals, second, log_density, rng) for k in range(len(groups))]
+    log_integrals, errors = np.transpose(found)
     known = np.isfinite(log_integrals)
     if not known.any():
         raise DoublePrecisionError(
@@ -175,105 +171,70 @@ def draws_of_regions(
     total = float(logsumexp(log_integrals))
     shares = np.exp(log_integrals - total)
     counts = np.bincount(everything.region, minlength=len(groups))
-    effective = np.array([_effective(k, everything, groups) for k in range(len(groups))])
     present = counts > 0
     with np.errstate(divide="ignore"):
-        log_weights = (log_integrals - np.log(counts))[everything.region]
+        log_weights = (log_integrals + np.log(counts.sum()) - np.log(counts))[everything.region]
     return RegionDraws(
         everything.x,
         everything.log_target,
         log_weights,
         total,
-        float(np.sqrt(((shares * [error for _, error in found]) ** 2).sum())),
-        float(1.0 / (shares[present] ** 2 / effective[present]).sum()),
+        float(np.sqrt(((shares * errors) ** 2).sum())),
+        float(1.0 / (shares[present] ** 2 / everything.effective[present]).sum()),
         bool((shares[~present] < least_share).all() and known[present].all()),
     )
 
 
-def _joined(groups: list[Chains], proposals: list[StudentMixture], start: int) -> _Draws:
-    """Draws from `start` on of every chain."""
-    x = np.concatenate([_rows(group.x[:, start:]) for group in groups])
-    log_target = np.concatenate([group.log_target[:, start:].ravel() for group in groups])
-    return _Draws(x, log_target, _regions(x, proposals))
+def _of_moments(means: Sequence[FloatArray], covs: Sequence[FloatArray]) -> StudentMixture:
+    """A component with equal weight for each region."""
+    equal = np.full(len(means), 1.0 / len(means))
+    return StudentMixture(equal, np.array(means), np.linalg.cholesky(np.array(covs)))
 
 
-def _regions(x: FloatArray, proposals: list[StudentMixture]) -> IntArray:
-    """Which proposal has the largest density."""
-    return np.argmax([proposal.log_density(x) for proposal in proposals], axis=0)
+def _pooled(groups: list[Chains], proposals: StudentMixture, start: int) -> _Pooled:
+    """Draws from `start` on of every chain; the largest proposal there makes the region."""
+    x = [_rows(group.x[:, start:]) for group in groups]
+    regions = [np.argmax(proposals.components(own)[0], axis=0) for own in x]
+    inside = np.array([np.bincount(own, minlength=len(groups)) / own.size for own in regions])
+    share = 1.0 - start / groups[0].x.shape[1]
+    return _Pooled(
+        np.concatenate(x),
+        np.concatenate([group.log_target[:, start:].ravel() for group in groups]),
+        np.concatenate(regions),
+        np.maximum(share * np.array([group.effective for group in groups]) @ inside, 1.0),
+    )
 
 
 def _of_region(
     k: int,
-    proposals: list[StudentMixture],
-    second: _Draws,
-    groups: list[Chains],
+    proposals: StudentMixture,
+    second: _Pooled,
     log_density: Callable[[FloatArray], FloatArray],
     rng: np.random.Generator,
 ) -> tuple[float, float]:
     """Log integral over a region, and its standard error; -inf where no new point meets it."""
-    proposal, own = proposals[k], second.region == k
-    count = -(-len(second.x) // (len(groups) * _REPLICATES))
-    new = proposal.draw(uniform_points(proposal.n_uniforms, count, _REPLICATES, rng))
-    inside = _regions(new, proposals) == k
+    n_regions, own = proposals.weights.size, second.region == k
+    count = -(-len(second.x) // (n_regions * _REPLICATES))
+    one = StudentMixture(np.ones(1), proposals.means[k : k + 1], proposals.chols[k : k + 1])
+    new = one.draw(uniform_points(one.n_uniforms, count, _REPLICATES, rng))
+    inside = np.argmax(proposals.components(new)[0], axis=0) == k
     of_new = np.full(len(new), -np.inf)
-    of_new[inside] = log_density(new[inside]) - proposal.log_density(new[inside])
+    of_new[inside] = log_density(new[inside]) - one.log_density(new[inside])
     if not np.isfinite(of_new).any():
         return -np.inf, 0.0
     if own.sum() < _FEWEST:
         value = log_mean_exp(of_new)
         return value, float(np.exp(of_new - value).std() / np.sqrt(of_new.size))
-    ratio = second.log_target[own] - proposal.log_density(second.x[own])
-    effective = min(_effective(k, second, groups), float(ratio.size))
-    return bridge_estimate(ratio, of_new, effective)
-
-
-def _effective(k: int, draws: _Draws, groups: list[Chains]) -> float:
-    """Effective draws in a region: of each group as many as it has of its draws there."""
-    sizes = [group.log_target.size for group in groups]
-    share = len(draws.x) / sum(sizes)
-    bounds = np.cumsum([round(size * share) for size in sizes])[:-1]
-    inside = [np.mean(part == k) for part in np.split(draws.region, bounds)]
-    parts = zip(inside, groups, strict=True)
-    return max(float(sum(part * share * group.effective for part, group in parts)), 1.0)
+    ratio = second.log_target[own] - one.log_density(second.x[own])
+    return bridge_estimate(ratio, of_new, min(float(second.effective[k]), float(ratio.size)))
 
 
 def _rows(x: FloatArray) -> FloatArray:
     return x.reshape(-1, x.shape[2])
 
 
-def _fitted(x: FloatArray) -> StudentMixture:
-    cov = np.atleast_2d(np.cov(x.T)) * _WIDEN * (_PROPOSAL_DF - 2.0) / _PROPOSAL_DF
-    chol = np.linalg.cholesky(cov)
-    return StudentMixture(np.ones(1), x.mean(axis=0)[None], chol[None], _PROPOSAL_DF)
-
-
-# Share of Laplace's mass from which a mode counts, and of its draws that are near it.
-_LEAST_MASS, _NEAR = 0.01, 0.99
-# Fewer would not show whether chains agree.
-_CHAINS_OF_A_MODE = 2
-_DF = 6.0
-
-
-class ChainPoints(NamedTuple):
-    """Draws of chains, as points with weights.
-
-    Attributes
-    ----------
-    points : WeightedPoints
-    log_integral : Estimate
-        Its relative ESS is that of the chains.
-    converged : bool
-    """
-
-    points: WeightedPoints
-    log_integral: Estimate
-    converged: bool
-
-
 class _Density(Op):
     """Log density and its gradient in z, x = centre + scale z."""
-
-    __props__ = ()
 
     def __init__(self, function: Callable[[FloatArray], tuple[float, FloatArray]]) -> None:
         self._function = function
@@ -288,21 +249,17 @@ class _Density(Op):
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         return [cotangents[0] * outputs[1]]
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
-
 
 def points_by_chains(
     function: Function,
     log_prior: Callable[[Point], float],
     modes: list[Mode],
-    settings: ChainSettings,
+    settings: IntegrationSettings,
     rng: np.random.Generator,
-) -> ChainPoints:
-    """Chains for each pattern of binary values, from its modes.
+) -> tuple[WeightedPoints, Estimate, bool]:
+    """Chains for each pattern of binary values, from its modes, and whether they have converged.
+
+    The relative ESS of the estimate is that of the chains.
 
     Parameters
     ----------
@@ -312,46 +269,35 @@ def points_by_chains(
         What of it is no evidence.
     modes : list of Mode
         The largest first.
-    settings : ChainSettings
+    settings : IntegrationSettings
     rng : numpy.random.Generator
     """
-    by_pattern: dict[Pattern, list[Mode]] = {}
-    for mode in modes:
-        by_pattern.setdefault(mode.point.pattern, []).append(mode)
-    parts = [_of_pattern(function, own, settings, rng) for own in by_pattern.values()]
-    patterns, draws = list(by_pattern), [part for part, _ in parts]
-    log_integrals = np.array([part.log_integral for part in draws])
+    parts, found, converged = [], [], True
+    for pattern in dict.fromkeys(mode.point.pattern for mode in modes):
+        own = [mode for mode in modes if mode.point.pattern == pattern]
+        draws, good = _of_pattern(function, own, settings, rng)
+        prior = np.array([log_prior(Point(row, pattern)) for row in draws.x])
+        replicate = np.zeros(prior.size, dtype=np.intp)
+        known = draws.log_target, draws.log_target - prior, draws.log_weights
+        parts.append(WeightedPoints.of(pattern, draws.x, *known, replicate))
+        found.append((draws.log_integral, draws.std_error, draws.effective))
+        converged &= good
+    points = joined(parts)
+    log_integrals, errors, effective = np.transpose(found)
     total = float(np.logaddexp.reduce(log_integrals))
     shares = np.exp(log_integrals - total)
-    error = float(np.sqrt(sum((shares * [part.std_error for part in draws]) ** 2)))
-    x = np.concatenate([part.x for part in draws])
-    log_target = np.concatenate([part.log_target for part in draws])
-    which = np.repeat(np.arange(len(draws)), [len(part.x) for part in draws])
-    prior = [log_prior(Point(row, patterns[p])) for row, p in zip(x, which, strict=True)]
-    log_weights = np.concatenate([part.log_weights for part in draws]) + np.log(len(x))
-    points = WeightedPoints(
-        x,
-        which,
-        patterns,
-        log_target,
-        log_target - np.array(prior),
-        log_weights,
-        np.zeros(which.size, dtype=np.intp),
-    )
-    effective = 1.0 / sum(shares**2 / [part.effective for part in draws])
-    converged = all(good for _, good in parts) and not _misses(
-        modes, {pattern: part.x for pattern, part in zip(patterns, draws, strict=True)}
-    )
-    return ChainPoints(
-        points, Estimate(total, error, min(effective / len(x), 1.0), -np.inf), converged
-    )
+    error = float(np.sqrt(((shares * errors) ** 2).sum()))
+    ess = min(float(1.0 / (shares**2 / effective).sum()) / len(points.x), 1.0)
+    converged = converged and not misses(modes, points)
+    return points, Estimate(total, error, ess, -np.inf), converged
 
 
-def _misses(modes: list[Mode], x: dict[Pattern, FloatArray]) -> bool:
+def misses(modes: list[Mode], points: WeightedPoints) -> bool:
     """Whether a mode with a share of Laplace's mass has no draw near it."""
     shares = normalized_weights(np.array([mode.log_mass for mode in modes]))
     for mode, share in zip(modes, shares, strict=True):
-        away = x[mode.point.pattern] - mode.point.x
+        own = points.pattern == points.patterns.index(mode.point.pattern)
+        away = points.x[own] - mode.point.x
         distances = np.einsum("ni,ni->n", away, np.linalg.solve(mode.covariance, away.T).T)
         if share > _LEAST_MASS and distances.min() > chi2.ppf(_NEAR, away.shape[1]):
             return True
@@ -359,60 +305,38 @@ def _misses(modes: list[Mode], x: dict[Pattern, FloatArray]) -> bool:
 
 
 def _of_pattern(
-    function: Function, modes: list[Mode], settings: ChainSettings, rng: np.random.Generator
+    function: Function, modes: list[Mode], settings: IntegrationSettings, rng: np.random.Generator
 ) -> tuple[RegionDraws, bool]:
     """Chains from all modes that count, in proportion to their mass, two of each at least.
 
     And whether they have converged.
     """
     shares = normalized_weights(np.array([mode.log_mass for mode in modes]))
-    counting = [(mode, s) for mode, s in zip(modes, shares, strict=True) if s > _LEAST_MASS]
+    counting = [mode for mode, share in zip(modes, shares, strict=True) if share > _LEAST_MASS]
+    fewest = settings.chains if len(counting) == 1 else _CHAINS_OF_A_MODE
     chains = []
-    for mode, share in counting:
-        fewest = settings.chains if len(counting) == 1 else _CHAINS_OF_A_MODE
-        n_chains = max(fewest, round(share * settings.chains))
-        chains.append(_of_mode(function, mode, replace(settings, chains=n_chains), rng))
+    for mode, share in zip(modes, shares, strict=True):
+        if share > _LEAST_MASS:
+            n_chains = max(fewest, round(share * settings.chains))
+            chains.append(_nuts(function, mode, n_chains, settings, rng))
     x, log_target = (np.concatenate(arrays) for arrays in zip(*chains, strict=True))
-    # While it is tuned a chain may leave the mode that it was begun in.
-    home = _nearest(x, [mode for mode, _ in counting])
+    # While it is tuned a chain may leave the mode that it was begun in: its home is that which most
+    # of its draws are nearest to, in units of its curvature.
+    around = _of_moments([m.point.x for m in counting], [m.covariance for m in counting])
+    nearest = np.argmax(around.components(_rows(x))[0], axis=0).reshape(x.shape[:2])
+    home = np.argmax((nearest[..., None] == np.arange(len(counting))).sum(axis=1), axis=1)
     found = [_judged(x[home == k], log_target[home == k], settings) for k in np.unique(home)]
-    groups, converged = [group for group, _ in found], all(good for _, good in found)
 
     def log_density(x: FloatArray) -> FloatArray:
         return np.array([function(modes[0].point.at(row)).total for row in x])
 
-    draws = draws_of_regions(groups, log_density, _LEAST_MASS, rng)
-    return draws, converged and draws.complete
+    draws = draws_of_regions([group for group, _ in found], log_density, _LEAST_MASS, rng)
+    return draws, all(good for _, good in found) and draws.complete
 
 
-def _of_mode(
-    function: Function, mode: Mode, settings: ChainSettings, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray]:
-    """Chains begun in one mode, (chain, draw, D), and the log density there."""
-    chol = np.linalg.cholesky(mode.covariance)
-
-    def density(z: FloatArray) -> tuple[float, FloatArray]:
-        found = function(mode.point.at(mode.point.x + chol @ z))
-        return found.total, chol.T @ found.gradient
-
-    z, log_target = _nuts(density, chol.shape[0], settings, rng)
-    return mode.point.x + z @ chol.T, log_target
-
-
-def _nearest(x: FloatArray, modes: list[Mode]) -> IntArray:
-    """The mode that most draws of each chain are nearest to, in units of its curvature."""
-    joint = [
-        StudentMixture(
-            np.ones(1), mode.point.x[None], np.linalg.cholesky(mode.covariance)[None], _DF
-        ).log_density(x.reshape(-1, x.shape[2]))
-        for mode in modes
-    ]
-    each = np.argmax(joint, axis=0).reshape(x.shape[:2])
-    counts = (each[..., None] == np.arange(len(modes))).sum(axis=1)
-    return np.argmax(counts, axis=1)
-
-
-def _judged(x: FloatArray, log_target: FloatArray, settings: ChainSettings) -> tuple[Chains, bool]:
+def _judged(
+    x: FloatArray, log_target: FloatArray, settings: IntegrationSettings
+) -> tuple[Chains, bool]:
     """Chains of one mode, and whether they have converged."""
     from arviz_stats.base import array_stats  # a second of import
 
@@ -420,37 +344,43 @@ def _judged(x: FloatArray, log_target: FloatArray, settings: ChainSettings) -> t
     halves = np.concatenate(np.array_split(x[:, : x.shape[1] // 2 * 2], 2, axis=1))
     r_hat = np.max(array_stats.rhat(halves, chain_axis=0, draw_axis=1))
     effective = float(np.min(array_stats.ess(x, chain_axis=0, draw_axis=1)))
-    least = settings.least_ess * min(len(x) / settings.chains, 1.0)
+    least = settings.least_effective * min(len(x) / settings.chains, 1.0)
     converged = bool(r_hat < settings.largest_r_hat and effective >= least)
     return Chains(x, log_target, effective), converged
 
 
 def _nuts(
-    density: Callable[[FloatArray], tuple[float, FloatArray]],
-    n_coordinates: int,
-    settings: ChainSettings,
+    function: Function,
+    mode: Mode,
+    n_chains: int,
+    settings: IntegrationSettings,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray]:
-    """Draws z, (chain, draw, D), and the log density there."""
-    starts: Sequence[Any] = [
-        {"z": rng.standard_normal(n_coordinates)} for _ in range(settings.chains)
-    ]
+    """Chains begun in one mode, (chain, draw, D), and the log density there."""
+    chol, d = np.linalg.cholesky(mode.covariance), mode.point.x.size
+
+    def density(z: FloatArray) -> tuple[float, FloatArray]:
+        found = function(mode.point.at(mode.point.x + chol @ z))
+        return found.total, chol.T @ found.gradient
+
+    starts: Sequence[Any] = [{"z": rng.standard_normal(d)} for _ in range(n_chains)]
     with pm.Model():
-        z = pm.Flat("z", shape=n_coordinates, initval=np.zeros(n_coordinates))
+        z = pm.Flat("z", shape=d, initval=np.zeros(d))
         pm.Potential("density", _Density(density)(z)[0])
         idata = pm.sample(
             draws=settings.draws,
             tune=settings.tune,
-            chains=settings.chains,
+            chains=n_chains,
             cores=1,
             nuts_sampler="pymc",
             init="adapt_diag",
             initvals=starts,
-            target_accept=settings.target_accept,
+            target_accept=_TARGET_ACCEPT,
             random_seed=int(rng.integers(2**31)),
             compile_kwargs={"mode": PLAIN},
             compute_convergence_checks=False,
             progressbar=False,
             quiet=True,
         )
-    return idata["posterior"]["z"].to_numpy(), idata["sample_stats"]["lp"].to_numpy()
+    drawn, stats = idata["posterior"]["z"].to_numpy(), idata["sample_stats"]
+    return mode.point.x + drawn @ chol.T, stats["lp"].to_numpy()

@@ -36,7 +36,7 @@ from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
 from pymc_skewgp._model.graph.members import labels_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._model.steps.block_move import LatentAtPoint
-from pymc_skewgp._observations.observations import Observations, intervals
+from pymc_skewgp._observations.observations import intervals
 from pymc_skewgp._observations.sites import Sites, SitesGiven, SitesOfParts
 from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs, sun_given
 from pymc_skewgp._sun.parameters import SunParameters
@@ -404,7 +404,14 @@ class _BlockFunctions:
         self, values: dict[str, NDArray[Any]], log_constant: float, sites: SitesGiven | None
     ) -> Task:
         """The block's vector at values of the hyperparameters."""
-        prior, rows = self._prior_and_rows(values)
+        if self._latent is not None:
+            model = self._latent.model(values)
+            prior, rows = model.prior, model.observations
+        else:
+            assert self._prior is not None
+            found = (np.asarray(x, np.float64) for x in self._prior(*self._arguments(values)))
+            nothing = np.zeros(0)
+            prior, rows = SunParameters(*found), intervals(nothing, nothing, nothing)
         given = sun_given(prior, rows)
         n_signs = prior.truncation.size
         log_prob = log_prob_of_prior_signs(prior.latent_cov, np.ones(n_signs), prior.truncation)
@@ -414,17 +421,6 @@ class _BlockFunctions:
         A, a = self._design(*self._arguments(values))
         known = Sites(np.asarray(A, np.float64), a, sites.log_prob, sites.slopes)
         return case._replace(sites=SitesOfParts([known], [prior.mu.size]))
-
-    def _prior_and_rows(
-        self, values: dict[str, NDArray[Any]]
-    ) -> tuple[SunParameters, Observations]:
-        if self._latent is not None:
-            model = self._latent.model(values)
-            return model.prior, model.observations
-        assert self._prior is not None
-        found = (np.asarray(x, np.float64) for x in self._prior(*self._arguments(values)))
-        nothing = np.zeros(0)
-        return SunParameters(*found), intervals(nothing, nothing, nothing)
 
     def _arguments(self, values: dict[str, NDArray[Any]]) -> list[Any]:
         return [values[x.name] for x in self._inputs]

@@ -50,6 +50,8 @@ type LatentFunctions = ModelFunctions | ProcessFunctions | PosteriorFunctions
 
 # What is computed at one point of the hyperparameters, here or in another process.
 
+# Weighted draws of u behind each evidence, and draws of f.
+N_CANDIDATES = 64
 # Of the deviation in place of a flat prior, beyond which a draw is not bounded by the data.
 _LARGEST_SHARE = 0.1
 
@@ -226,6 +228,11 @@ class WeightedPoints:
     replicate: IntArray
     log_ratio: FloatArray | None = None
 
+    @classmethod
+    def of(cls, pattern: Pattern, x: FloatArray, *arrays: Any) -> "WeightedPoints":
+        """Those of one pattern, from the arrays in their order."""
+        return cls(x, np.zeros(len(x), dtype=np.intp), [pattern], *arrays)
+
     def point(self, i: int) -> Point:
         """One of them."""
         return Point(self.x[i], self.patterns[self.pattern[i]])
@@ -256,6 +263,24 @@ class WeightedPoints:
     def resampled(self, count: int, rng: np.random.Generator) -> IntArray:
         """Indices of `count` of them with equal weights."""
         return systematic_resample(self.log_weights, count, rng)
+
+
+def joined(parts: Sequence[WeightedPoints]) -> WeightedPoints:
+    """Those of several patterns, one each: the integral is the sum over them."""
+    sizes = np.array([len(part.x) for part in parts])
+    shares = np.log(sizes.sum() / sizes)
+    ratios = [part.log_ratio for part in parts]
+    log_ratio = [r + share for r, share in zip(ratios, shares, strict=True) if r is not None]
+    return WeightedPoints(
+        np.concatenate([part.x for part in parts]),
+        np.repeat(np.arange(len(parts)), sizes),
+        [pattern for part in parts for pattern in part.patterns],
+        np.concatenate([part.log_target for part in parts]),
+        np.concatenate([part.log_evidence for part in parts]),
+        np.concatenate([p.log_weights + own for p, own in zip(parts, shares, strict=True)]),
+        np.concatenate([part.replicate for part in parts]),
+        np.concatenate(log_ratio) if log_ratio else None,
+    )
 
 
 # Draws of f at points, so many at each.
@@ -422,13 +447,13 @@ def exact_points(
     return ExactPoints(entries, points, exact - weighted.log_evidence[different], found)
 
 
-def more_draws(latent: LatentFunctions, n_candidates: int, rng: np.random.Generator) -> MoreDraws:
+def more_draws(latent: LatentFunctions, rng: np.random.Generator) -> MoreDraws:
     """At points that were visited before: independent of what was found there."""
 
     def draw(points: Sequence[Point], counts: Sequence[int]) -> list[FloatArray]:
         if not points:
             return []
-        found = run_tasks(latent.tasks(points), counts, n_candidates, rng, None)
+        found = run_tasks(latent.tasks(points), counts, N_CANDIDATES, rng, None)
         return [x.f for x in found]
 
     return draw

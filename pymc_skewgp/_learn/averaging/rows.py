@@ -1,19 +1,24 @@
 """An integral over hyperparameters with many rows, from the problem to posteriors at points."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from xarray import Dataset, DataTree
+from xarray import DataTree
 
-from pymc_skewgp._learn.averaging.integration import Integral, integral_by_ep
+from pymc_skewgp._learn.averaging import modes
+from pymc_skewgp._learn.averaging.importance import IntegrationSettings
+from pymc_skewgp._learn.averaging.integration import Integral, Stages, evaluations, integral_by_ep
 from pymc_skewgp._learn.averaging.model_functions import dataset_of
 from pymc_skewgp._learn.averaging.points import EqualDraws, ExactPoints, Task, exact_points
-from pymc_skewgp._learn.averaging.problem import Integrand, ManyRowsProblem, Mode, modes_of
-from pymc_skewgp._learn.averaging.settings import IntegrationSettings, Stages
-from pymc_skewgp._learn.coordinates import Point, Searched, Value
+from pymc_skewgp._learn.averaging.problem import (
+    IntegrationProblem,
+    ManyRowsProblem,
+    likelihoods_of,
+)
+from pymc_skewgp._learn.coordinates import Point, Searched
 from pymc_skewgp._learn.optimizers import EvaluationLog, SearchSettings, maximize, spread_starts
 from pymc_skewgp._learn.problem import TrainingData, coarse_part
 from pymc_skewgp._learn.rows.many_rows import ManyRows
@@ -25,48 +30,14 @@ from pymc_skewgp._model.gp.latent_draws import LatentDraws, latent_tree
 from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
 from pymc_skewgp._posterior.features import HSGP, Inducing
 from pymc_skewgp._posterior.posterior import SkewGPPosterior, draws_here_and_there
-from pymc_skewgp._posterior.prior import Approximation, DataSet
+from pymc_skewgp._posterior.prior import DataSet
 from pymc_skewgp._validation import FloatArray
 
 # The latent function as a posterior at each value of the hyperparameters.
 #
 # Where posteriors are what is wanted, or rows are many: see `LatentFunctions` for draws alone.
 
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is drawn of each posterior, or whether it is kept as it is.
-
-    Attributes
-    ----------
-    Xnew : ndarray, shape (t, d), or None
-    at_data : bool
-        Whether f there is.
-    n_draws : int
-        Pairs of draws behind its evidence.
-    kept : bool
-        Whether the posterior itself is, and nothing drawn.
-    """
-
-    Xnew: FloatArray | None = None
-    at_data: bool = False
-    n_draws: int = 256
-    kept: bool = True
-
-
-def _evidence_and_draws(
-    posterior: SkewGPPosterior,
-    wanted: Wanted,
-    count: int,
-    _: int,
-    rng: np.random.Generator,
-) -> DrawsWithEvidence:
-    """The evidence of a posterior, and draws."""
-    found = posterior.log_marginal_likelihood
-    drawn = np.zeros((count, 0))
-    if not wanted.kept:
-        drawn = draws_here_and_there(posterior, wanted.Xnew, wanted.at_data, count, rng)
-    return DrawsWithEvidence(found.value, found.std_error, found.relative_ess, drawn)
+_PAIRS = 256  # of draws behind each evidence
 
 
 class PosteriorFunctions:
@@ -77,12 +48,27 @@ class PosteriorFunctions:
     data : TrainingData
         Of a SkewGP; of many rows with an approximation that is one basis.
     objective : Searched
-    wanted : Wanted
     seed : int
+    keep : bool
+        Whether the posteriors themselves are, and nothing drawn.
+    Xnew : ndarray, shape (t, d), or None
+        Where f is drawn.
+    at_data : bool
+        Whether f is drawn there.
     """
 
-    def __init__(self, data: TrainingData, objective: Searched, wanted: Wanted, seed: int) -> None:
-        self._data, self._objective, self._wanted = data, objective, wanted
+    def __init__(
+        self,
+        data: TrainingData,
+        objective: Searched,
+        seed: int,
+        *,
+        keep: bool = True,
+        Xnew: FloatArray | None = None,
+        at_data: bool = False,
+    ) -> None:
+        self._data, self._objective, self._keep = data, objective, keep
+        self._Xnew, self._at_data = Xnew, at_data
         self._rng, self._shared = np.random.default_rng(seed), SharedFunctions()
         self._posteriors: dict[int, SkewGPPosterior] = {}  # by identity of the point
         self._likelihoods: dict[int, list[Any]] = {}
@@ -100,14 +86,16 @@ class PosteriorFunctions:
                 self._objective.named(point),
                 coregion=data.coregion,
                 shared=self._shared,
-                n_draws=self._wanted.n_draws,
+                n_draws=_PAIRS,
                 random_seed=int(self._rng.integers(2**31)),
             )
             self._sets = posterior._sets
             self._likelihoods[id(point)] = [own.likelihood for own in self._sets]
-            if self._wanted.kept:
+            if self._keep:
                 self._posteriors[id(point)] = posterior
-            yield [partial(_evidence_and_draws, posterior, self._wanted)]
+                yield [partial(_evidence_and_draws, posterior, None)]
+            else:
+                yield [partial(_evidence_and_draws, posterior, (self._Xnew, self._at_data))]
 
     def posteriors(self, exact: ExactPoints) -> list[SkewGPPosterior]:
         """At points whose evidences were computed, where they are kept."""
@@ -117,18 +105,25 @@ class PosteriorFunctions:
         self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator
     ) -> DataTree:
         """See `LatentFunctions`; of many rows without f at the data."""
-        likelihoods = np.empty(len(points), dtype=object)
-        likelihoods[:] = [self._likelihoods[id(point)] for point in points]
-        wanted = self._wanted
-        drawn = LatentDraws(
-            "f",
-            draws.f,
-            draws.relative_ess,
-            likelihoods[draws.point],
-            wanted.Xnew,
-            wanted.at_data,
-        )
-        return latent_tree(dataset_of(self._objective, points, draws.point), self._sets, drawn, rng)
+        likelihoods = likelihoods_of(draws, [self._likelihoods[id(point)] for point in points])
+        given = draws.f, draws.relative_ess, likelihoods, self._Xnew, self._at_data
+        trace = dataset_of(self._objective, points, draws.point)
+        return latent_tree(trace, self._sets, LatentDraws("f", *given), rng)
+
+
+def _evidence_and_draws(
+    posterior: SkewGPPosterior,
+    where: tuple[FloatArray | None, bool] | None,
+    count: int,
+    _: int,
+    rng: np.random.Generator,
+) -> DrawsWithEvidence:
+    """The evidence of a posterior, and draws, if they are wanted anywhere."""
+    found = posterior.log_marginal_likelihood
+    drawn = np.zeros((count, 0))
+    if where is not None:
+        drawn = draws_here_and_there(posterior, *where, count, rng)
+    return DrawsWithEvidence(found.value, found.std_error, found.relative_ess, drawn)
 
 
 # Many rows: where an integral over hyperparameters begins, and the basis that it is made with.
@@ -137,123 +132,7 @@ _SEARCH = SearchSettings()
 _FEWEST_KEPT, _BYTES = 4, 2**31  # posteriors, and bytes of the features of all of them
 
 
-class Begun(NamedTuple):
-    """An integral that is made with many rows.
-
-    Attributes
-    ----------
-    integrand : Integrand
-        With one basis for all hyperparameters.
-    latent : PosteriorFunctions
-        With the same basis.
-    settings : IntegrationSettings
-        With no more posteriors than there is memory for, where these are kept.
-    modes : list of Mode
-    n_evaluations : int
-        Of EP with all rows.
-    """
-
-    integrand: Integrand
-    latent: PosteriorFunctions
-    settings: IntegrationSettings
-    modes: list[Mode]
-    n_evaluations: int
-
-
-def begun(
-    problem: ManyRowsProblem,
-    settings: IntegrationSettings,
-    wanted: Wanted,
-    rng: np.random.Generator,
-) -> Begun:
-    """Look for the modes with some hundred rows, then some thousand, then all.
-
-    Parameters
-    ----------
-    problem : ManyRowsProblem
-    settings : IntegrationSettings
-    wanted : Wanted
-    rng : numpy.random.Generator
-    """
-    rows, data = problem.found.rows, problem.data
-    assert rows is not None
-    modes: list[Mode] = []
-    n_evaluations = 0
-    if problem.origins[0].x.size:
-        objective, modes, n_evaluations = _modes(problem, rows, settings, rng)
-    else:
-        objective = rows.on_all(problem.origins[0])
-    approximation, rank = _basis(rows.approximation, objective)
-    n = sum(kind.n_computed for kind in rows.kinds)
-    if wanted.kept:
-        most = max(_FEWEST_KEPT, _BYTES // (8 * n * rank))
-        settings = replace(settings, n_evidences=min(settings.n_evidences, most))
-    n_points = settings.evaluations(problem.origins[0].x.size)
-    n_functions = objective.latent.n_functions
-    announce_average(n * n_functions, rank, n_points, settings.n_evidences)
-    data = data._replace(model=data.model.approximated_by(approximation))
-    wanted = replace(wanted, Xnew=problem.Xnew, at_data=problem.at_data)
-    latent = PosteriorFunctions(data, objective, wanted, int(rng.integers(2**31)))
-    integrand = Integrand(objective, problem.origins, None)
-    mode = modes[0].point if modes else problem.origins[0]
-    warn_of_loss_at(problem.data, approximation, objective.named(mode), stacklevel=5)
-    return Begun(integrand, latent, settings, modes, n_evaluations)
-
-
-def _modes(
-    problem: ManyRowsProblem,
-    rows: ManyRows,
-    settings: IntegrationSettings,
-    rng: np.random.Generator,
-) -> tuple[RowsObjective, list[Mode], int]:
-    """The objective of all rows, its basis placed at the best mode of some; its modes.
-
-    An evaluation with all rows takes long. Of the optima with some thousand rows only those go on
-    that are near the best there: with all rows others are further from it.
-    """
-    first, own = problem.origins[0], settings.modes
-    part = coarse_part(problem.found, _SEARCH, rng)
-    assert part is not None
-    coordinates = rows.objective.coordinates
-    bounds = coordinates.bounds(first.x, own.start.half_width)
-    restarts = own.restarts(first.x.size)
-    vectors = spread_starts(part.objective, first, restarts, own.start, rng)
-    starts = [origin.at(x) for origin in problem.origins for x in vectors]
-    search = replace(_SEARCH, ep_margin=own.margin, seed=int(rng.integers(2**31)))
-    log = EvaluationLog(coordinates.labels, False)
-    some = rows.of_some(part, starts, bounds, search, log).optima
-    objective = rows.on_all(some[0].point)
-    evaluate = _Counted(objective.for_differences())
-    optimizer = replace(
-        search.optimizer, first_step=search.rows_first_step, tolerance=search.rows_tolerance
-    )
-    least = some[0].value.total - own.margin
-    near = [found.point for found in some if found.value.total > least]
-    optima = [maximize(evaluate, point, bounds, optimizer) for point in near]
-    return objective, modes_of(evaluate, optima, coordinates, own), evaluate.count
-
-
-class _Counted:
-    """An objective's value with its gradient, counted."""
-
-    def __init__(self, objective: RowsObjective) -> None:
-        self._objective, self.count = objective, 0
-
-    def __call__(self, point: Point) -> Value:
-        self.count += 1
-        return self._objective.by_ep(point)
-
-
-def _basis(asked: Approximation, objective: RowsObjective) -> tuple[Approximation, int]:
-    """What has the objective's basis at all hyperparameters, and its rank."""
-    basis = objective.latent.basis
-    if isinstance(asked, HSGP):  # its box is that of the data
-        return asked, int(basis.rank)
-    return Inducing(basis), int(basis.shape[0])
-
-
-@dataclass(frozen=True, eq=False)
-class RowsIntegral:
+class RowsIntegral(NamedTuple):
     """Hyperparameters by EP's evidence, and exact posteriors at few of them.
 
     Attributes
@@ -270,47 +149,97 @@ class RowsIntegral:
     exact: ExactPoints
     latent: PosteriorFunctions
 
-    def hyperparameters(self, count: int, rng: np.random.Generator) -> Dataset:
-        """Draws with equal weights under EP's evidence, in one chain.
-
-        There are far more points than exact posteriors, and the ratio of the two evidences is the
-        more nearly the same at all of them the more rows there are: see `ExactPoints.correction`.
-        """
-        points = self.integral.points
-        chosen = np.sort(points.resampled(count, rng))
-        different, index = np.unique(chosen, return_inverse=True)
-        found = [points.point(i) for i in different]
-        return dataset_of(self.objective, found, index[None])
-
 
 def integral_with_many_rows(
     problem: ManyRowsProblem,
     settings: IntegrationSettings,
-    wanted: Wanted,
-    n_draws: float,
+    n_draws: float | None,
     rng: np.random.Generator,
     stages: Stages,
     n_jobs: int | None = None,
 ) -> RowsIntegral:
     """Modes, importance sampling with EP's evidence, and posteriors at points with equal weights.
 
+    Modes are looked for with some hundred rows, then some thousand, then all.
+
     Parameters
     ----------
     problem : ManyRowsProblem
     settings : IntegrationSettings
-    wanted : Wanted
-    n_draws : float
-        Of f, at all points together.
+    n_draws : float or None
+        Of f, at all points together; None to keep the posteriors themselves.
     rng : numpy.random.Generator
     stages : Stages
     n_jobs : int, optional
         Of joblib.
     """
-    found = begun(problem, settings, wanted, rng)
-    latent, settings = found.latent, found.settings
-    integral = integral_by_ep(found.integrand, settings, rng, stages, found.modes)
-    integral = replace(integral, n_evaluations=integral.n_evaluations + found.n_evaluations)
-    count = 1 if integral.points.log_weights.size == 1 else settings.n_evidences
+    rows, data, first = problem.found.rows, problem.data, problem.origins[0]
+    assert rows is not None
+    found: list[modes.Mode] = []
+    n_evaluations = 0
+    if first.x.size:
+        objective, found, n_evaluations = _modes(problem, rows, rng)
+    else:
+        objective = rows.on_all(first)
+    # What has this basis at all hyperparameters: the box of a spectral one is the data's.
+    basis, approximation = objective.latent.basis, rows.approximation
+    rank = int(basis.rank if isinstance(approximation, HSGP) else basis.shape[0])
+    if not isinstance(approximation, HSGP):
+        approximation = Inducing(basis)
+    n = sum(kind.n_computed for kind in rows.kinds)
+    n_evidences = settings.many_rows_evidences
+    if n_draws is None:  # no more posteriors than there is memory for
+        n_evidences = min(n_evidences, max(_FEWEST_KEPT, _BYTES // (8 * n * rank)))
+    settings = replace(settings.for_many_rows(), n_evidences=n_evidences)
+    n_functions = objective.latent.n_functions
+    n_points = evaluations(settings, first.x.size)
+    announce_average(n * n_functions, rank, n_points, n_evidences)
+    latent = PosteriorFunctions(
+        data._replace(model=data.model.approximated_by(approximation)),
+        objective,
+        int(rng.integers(2**31)),
+        keep=n_draws is None,
+        Xnew=problem.Xnew,
+        at_data=problem.at_data,
+    )
+    mode = found[0].point if found else first
+    warn_of_loss_at(data, approximation, objective.named(mode), stacklevel=3)
+    integral = integral_by_ep(
+        IntegrationProblem(objective, problem.origins), settings, rng, stages, found
+    )
+    integral = replace(integral, n_evaluations=integral.n_evaluations + n_evaluations)
+    count = 1 if len(integral.points.x) == 1 else n_evidences
     stages.begin("Exact evidences", count)
-    exact = exact_points(latent, integral.points, count, n_draws, 0, rng, stages.tick, n_jobs)
-    return RowsIntegral(found.integrand.objective, integral, exact, latent)
+    given = latent, integral.points, count, n_draws or 0.0, 0
+    exact = exact_points(*given, rng, stages.tick, n_jobs)
+    return RowsIntegral(objective, integral, exact, latent)
+
+
+def _modes(
+    problem: ManyRowsProblem, rows: ManyRows, rng: np.random.Generator
+) -> tuple[RowsObjective, list[modes.Mode], int]:
+    """The objective of all rows, its basis placed at the best mode of some; its modes.
+
+    An evaluation with all rows takes long. Of the optima with some thousand rows only those go on
+    that are near the best there: with all rows others are further from it. And how often EP ran
+    with all rows.
+    """
+    first, coordinates = problem.origins[0], rows.objective.coordinates
+    part = coarse_part(problem.found, _SEARCH, rng)
+    assert part is not None
+    bounds = coordinates.bounds(first.x)
+    n_starts = modes.n_restarts(first.x.size)
+    vectors = spread_starts(part.objective, first, n_starts, rng, modes.CANDIDATES)
+    starts = [origin.at(x) for origin in problem.origins for x in vectors]
+    search = replace(_SEARCH, ep_margin=modes.MARGIN, seed=int(rng.integers(2**31)))
+    log = EvaluationLog(coordinates.labels, False)
+    some = rows.of_some(part, starts, bounds, search, log).optima
+    objective = rows.on_all(some[0].point)
+    evaluate = modes.Evaluations(objective.for_differences())
+    optimizer = replace(
+        search.optimizer, first_step=search.rows_first_step, tolerance=search.rows_tolerance
+    )
+    least = some[0].value.total - modes.MARGIN
+    near = [found.point for found in some if found.value.total > least]
+    optima = [maximize(evaluate, point, bounds, optimizer) for point in near]
+    return objective, modes.modes_of(evaluate, optima, objective), evaluate.count

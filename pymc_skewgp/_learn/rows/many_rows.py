@@ -37,7 +37,7 @@ from pymc_skewgp._learn.rows.rows_objective import (
     why_not_by_rows,
     why_not_on_workers,
 )
-from pymc_skewgp._learn.search import Part, SearchResult, ascents, distinct, promising
+from pymc_skewgp._learn.search import Part, SearchResult, ascents, promising
 from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
@@ -360,7 +360,7 @@ class ManyRows:
         hessian = None
         if settings.hessian and few and all(low < high for low, high in bounds):
             exact = objective.for_differences()
-            hessian = negative_hessian(exact.by_ep, best.point, bounds, optimizer)
+            hessian = negative_hessian(exact.by_ep, best.point, bounds)
         return objective, SearchResult(best, hessian)
 
     def of_some(
@@ -380,7 +380,7 @@ class ManyRows:
             begin = partial(log.run, name, objective.by_ep)
             starts = promising(begin, part.objective, starts, bounds, settings, log)
         optima = ascents(objective.by_ep, starts, bounds, name, settings, log)
-        return OfSome(objective, distinct(optima, settings), in_parts)
+        return OfSome(objective, optima, in_parts)
 
     def on_some(
         self, size: int, point: Point, rng: np.random.Generator
