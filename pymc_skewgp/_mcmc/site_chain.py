@@ -35,7 +35,6 @@ from pymc_skewgp._mcmc.site_target import (
     site_map,
 )
 from pymc_skewgp._mcmc.slices import HyperparameterMove, SliceState
-from pymc_skewgp._observations.sites import SitesOfParts
 from pymc_skewgp._posterior.draws_with_evidence import sun_given
 from pymc_skewgp._posterior.process_fit import SiteDraws
 from pymc_skewgp._validation import FloatArray
@@ -68,10 +67,9 @@ class RowsAndSites:
         s = prior.truncation.size
         self._given = given = sun_given(prior, model.observations)
         unconstrained = np.zeros(given.n_rows - s, dtype=bool)
-        parts = SitesOfParts([sites], [prior.mu.size])
         # The weight of a state needs a proposal without a leading direction.
         with no_warnings():
-            draws = SiteDraws(given, parts, s, unconstrained, DEFAULT.move_rungs[0])
+            draws = SiteDraws(given, sites, s, unconstrained, DEFAULT.move_rungs[0])
             self._proposal = draws.proposal
 
     def step(

@@ -12,21 +12,10 @@ from scipy.special import bdtr, gammaln, log_ndtr, ndtr
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations import likelihood as base
+from pymc_skewgp._observations import observations as row
+from pymc_skewgp._observations import probability as probabilities
 from pymc_skewgp._observations.likelihood import Data
-from pymc_skewgp._observations.observations import (
-    Noise,
-    Observations,
-    intervals,
-    noise_factor,
-    stacked_noise,
-)
 from pymc_skewgp._observations.predictive_quantiles import NewValues
-from pymc_skewgp._observations.probability import (
-    NormalParts,
-    Probability,
-    interval_probability,
-    probability_variance,
-)
 from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
 from pymc_skewgp._validation import FloatArray, as_covariance
 
@@ -38,7 +27,7 @@ class _Probit(base.Likelihood):
         """Of a label 1, or of a success."""
         return np.asarray(ndtr(f))
 
-    def averaged(self, mixture: base.Mixture) -> Probability:
+    def averaged(self, mixture: base.Mixture) -> probabilities.Probability:
         """The same over f."""
         return label_probability(mixture)
 
@@ -48,7 +37,7 @@ class _Logit(ClosedFormSites):
         """Of a label 1, or of a success."""
         return logistic(f)
 
-    def averaged(self, mixture: base.Mixture) -> Probability:
+    def averaged(self, mixture: base.Mixture) -> probabilities.Probability:
         """The same over f."""
         return logistic_probability(mixture)
 
@@ -80,7 +69,7 @@ class _Labels(base.Likelihood):
         """Of a label 1, or of a success."""
 
     @abstractmethod
-    def averaged(self, mixture: base.Mixture) -> Probability:
+    def averaged(self, mixture: base.Mixture) -> probabilities.Probability:
         """The same over f."""
 
 
@@ -208,11 +197,11 @@ class BernoulliProbit(_Probit, _Labels):
         """Labels of both; the noise of new ones is their own."""
         return np.concatenate([y, base.as_labels(new, n_new)])
 
-    def observations(self, y: Data, n: int) -> Observations:
+    def observations(self, y: Data, n: int) -> row.Observations:
         """One interval a label."""
         positive = y == 1
         lower, upper = np.where(positive, 0.0, -np.inf), np.where(positive, np.inf, 0.0)
-        return intervals(lower, upper, self._noise(y.size))
+        return row.intervals(lower, upper, self._noise(y.size))
 
     @property
     def independent(self) -> bool:
@@ -223,12 +212,14 @@ class BernoulliProbit(_Probit, _Labels):
         """Where each label has noise of its own."""
         return ("BernoulliProbit", {"eta": f}) if self.independent else None
 
-    def _noise(self, n: int) -> Noise:
+    def _noise(self, n: int) -> row.Noise:
         """Of the labels: those of the data, then labels that came later."""
         if self.noise_cov is None:
             return np.ones(n)
         known = len(self.noise_cov)
-        return stacked_noise([self.noise_cov, np.ones(n - known)]) if n > known else self.noise_cov
+        return (
+            row.stacked_noise([self.noise_cov, np.ones(n - known)]) if n > known else self.noise_cov
+        )
 
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
         """Log p(y_i | f_i)."""
@@ -241,15 +232,15 @@ class BernoulliProbit(_Probit, _Labels):
     ) -> Data:
         """New labels at the rows of the data."""
         if self.noise_cov is not None:
-            factor = noise_factor(self._noise(y.size))
+            factor = row.noise_factor(self._noise(y.size))
             noise = rng.standard_normal((*f.shape[:-1], factor.shape[1])) @ factor.T
             return (f + noise > 0).astype(np.int64)
         return super().replicate(y, f, log_likelihood, rng)
 
 
-def label_probability(mixture: base.Mixture) -> Probability:
+def label_probability(mixture: base.Mixture) -> probabilities.Probability:
     r"""Probability of a label 1, :math:`\sum_j w_j \Phi\{m_{ij} / (1 + v_i)^{1/2}\}`."""
-    return interval_probability(mixture, 0.0, np.inf)
+    return probabilities.interval_probability(mixture, 0.0, np.inf)
 
 
 def probability_sd(mixture: base.Mixture) -> FloatArray:
@@ -258,7 +249,9 @@ def probability_sd(mixture: base.Mixture) -> FloatArray:
     .. math:: \mathrm{var}\{\Phi(f)\} = \sum_j w_j\, \mathrm E\{\Phi(f)^2 \mid u_j\} - p^2
     """
     p = ndtr(mixture.means / np.sqrt(1.0 + mixture.variance)[:, None])
-    within = probability_variance(p, (mixture.variance / (1.0 + mixture.variance))[:, None])
+    within = probabilities.probability_variance(
+        p, (mixture.variance / (1.0 + mixture.variance))[:, None]
+    )
     between = (p - (p @ mixture.weights)[:, None]) ** 2
     sd: FloatArray = np.sqrt((within + between) @ mixture.weights)
     return sd
@@ -341,7 +334,7 @@ class BinomialProbit(_Probit, _Trials):
 
     n: Any
 
-    def observations(self, y: Data, n: int) -> Observations:
+    def observations(self, y: Data, n: int) -> row.Observations:
         """One interval a trial."""
         trials = as_trials(self.n, n)
         index = np.repeat(np.arange(n), trials)
@@ -350,7 +343,7 @@ class BinomialProbit(_Probit, _Trials):
         design = sparse.csr_array(
             (np.ones(index.size), (np.arange(index.size), index)), shape=(index.size, n)
         )
-        return Observations(
+        return row.Observations(
             design,
             np.zeros(index.size),
             np.ones(index.size),
@@ -404,7 +397,7 @@ _SHARES = np.array(
         3.804434197589465e-06,
     ]
 )
-LOGISTIC_NOISE = NormalParts(_SDS**2, _SHARES / _SHARES.sum())
+LOGISTIC_NOISE = probabilities.NormalParts(_SDS**2, _SHARES / _SHARES.sum())
 
 
 def logistic(x: FloatArray) -> FloatArray:
@@ -434,12 +427,12 @@ def log_odds_power(x: FloatArray, ahead: FloatArray, behind: FloatArray) -> Floa
 
 def logistic_probability(
     mixture: base.Mixture, lower: float = 0.0, upper: float = np.inf
-) -> Probability:
+) -> probabilities.Probability:
     r"""Probability that f + e is between two limits, e of the standard logistic distribution.
 
     With the default limits it is that of a label 1, :math:`\mathrm E\{1 / (1 + e^{-f})\}`.
     """
-    return interval_probability(mixture, lower, upper, LOGISTIC_NOISE)
+    return probabilities.interval_probability(mixture, lower, upper, LOGISTIC_NOISE)
 
 
 # Binary labels under a logit link.

@@ -23,16 +23,17 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp._gaussian.univariate import log_ndtr_interval
-from pymc_skewgp._gaussian.weights import IntArray, mean_probability, weighted_error
-from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
-from pymc_skewgp._observations.observations import Noise, Observations, intervals
-from pymc_skewgp._observations.probability import (
-    Probability,
-    log_order_probability,
-    log_win_probability,
-    win_probabilities,
+from pymc_skewgp._gaussian.weights import IntArray, mean_probability
+from pymc_skewgp._observations import probability
+from pymc_skewgp._observations.likelihood import (
+    Data,
+    Likelihood,
+    Mixture,
+    as_positive_parameter,
+    average_error,
 )
-from pymc_skewgp._validation import FloatArray, as_positive, refuse_masked, refuse_other_kinds
+from pymc_skewgp._observations.observations import Noise, Observations, intervals
+from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
 
 NOBODY = -1  # in place of an item, where an observation has fewer than others
 
@@ -92,12 +93,6 @@ def as_items(name: str, value: ArrayLike, n: int, *, least: int, kind: str) -> I
             f"{kind} compares different items; row {i} of {name} repeats one: {items[i].tolist()}."
         )
     return items
-
-
-def as_number(name: str, value: Any, *, or_zero: bool = False) -> float:
-    """A parameter as one number, positive or perhaps 0."""
-    single = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
-    return as_positive(name, single, or_zero=or_zero)
 
 
 def differences(above: IntArray, below: IntArray, size: int) -> Any:
@@ -178,7 +173,7 @@ def beats_each(mixture: Mixture, noise: float, threshold: float = 0.0) -> dict[s
     return {"p_beats": value, "p_beats_se": error}
 
 
-def pair_probability(mixture: Mixture, noise: float, threshold: float) -> Probability:
+def pair_probability(mixture: Mixture, noise: float, threshold: float) -> probability.Probability:
     """Probability that the first item of a pair beats the second; `mixture` has them by turns."""
     covariance = mixture.covariance
     assert covariance is not None
@@ -189,7 +184,7 @@ def pair_probability(mixture: Mixture, noise: float, threshold: float) -> Probab
 
 def difference_probability(
     ahead: FloatArray, spread: FloatArray, mixture: Mixture, noise: float, threshold: float
-) -> Probability:
+) -> probability.Probability:
     """P(difference + noise > threshold), for differences N(ahead, spread) given u.
 
     Parameters
@@ -206,10 +201,7 @@ def difference_probability(
     total = np.sqrt(np.maximum(spread, 0.0) + noise)
     p = ndtr((ahead - threshold) / total[:, None])
     mean = mean_probability(p, mixture.weights)
-    if mixture.exact:
-        return Probability(mean, np.zeros(mean.size))
-    p -= mean[:, None]
-    return Probability(mean, weighted_error(p, mixture.weights, mixture.replicate))
+    return probability.Probability(mean, average_error(mixture, p - mean[:, None]))
 
 
 # Comparisons of two items: which of them is better, or that neither is.
@@ -219,8 +211,28 @@ def difference_probability(
 _NUGGET, _LEAST = 1e-4, 1e-6
 
 
+class _OfItems(Likelihood):
+    """What observations of several items each have in common."""
+
+    sigma: Any
+    filler: ClassVar[int] = NOBODY  # at the end of rows that are shorter than others
+
+    @property
+    def duel(self) -> tuple[float, float]:
+        """Variance of the noise of a difference, and what it has to be above."""
+        return 2.0 * float(self.sigma) ** 2, 0.0
+
+    def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
+        """Observations of old and new items, numbered from the first old one."""
+        both = y, self.as_data(new, n + n_new)
+        width = max(x.shape[1] for x in both)
+        rows = np.full((len(both[0]) + len(both[1]), width), self.filler)
+        rows[: len(y), : y.shape[1]], rows[len(y) :, : both[1].shape[1]] = both
+        return rows
+
+
 @dataclass(frozen=True, eq=False)
-class Preference(Likelihood):
+class Preference(_OfItems):
     r"""Duels: item i, with inputs :math:`x_i`, was preferred to item j.
 
     Each item has a noisy utility. i wins where its own is larger by more than a threshold d (the
@@ -289,6 +301,7 @@ class Preference(Likelihood):
     noise: Literal["fresh", "item"] = "fresh"
     threshold: Any = 0.0
 
+    filler = 0  # no tie
     y_dim = "comparison"
     y_inner_dims = ("role",)
     predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {"p_beats": ("pred_id_other",)}
@@ -299,8 +312,8 @@ class Preference(Likelihood):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Pairs of items, the winner first, and perhaps whether it was a tie."""
-        sigma = as_number("sigma", self.sigma, or_zero=True)
-        d = as_number("threshold", self.threshold, or_zero=True)
+        sigma = as_positive_parameter("sigma", self.sigma, or_zero=True)
+        d = as_positive_parameter("threshold", self.threshold, or_zero=True)
         rows = as_integers("y", y)
         if rows.shape[1] not in (2, 3):
             raise ValueError(
@@ -377,12 +390,6 @@ class Preference(Likelihood):
         """``p_best`` and ``p_beats``."""
         return {**beats_all(f, mixture), **beats_each(mixture, *self.duel)}
 
-    def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
-        """Comparisons of old and new items with each other, numbered from the first old one."""
-        rows = self.as_data(new, n + n_new)
-        width = max(y.shape[1], rows.shape[1])
-        return np.concatenate([np.pad(x, ((0, 0), (0, width - x.shape[1]))) for x in (y, rows)])
-
     def _numbers(self) -> tuple[float, float]:
         return float(self.sigma) or _NUGGET, float(self.threshold)
 
@@ -406,25 +413,6 @@ def _ties(y: Data) -> Data:
 
 
 # Choices of one among several items.
-
-
-class _OfItems(Likelihood):
-    """What observations of several items each have in common."""
-
-    sigma: Any
-
-    @property
-    def duel(self) -> tuple[float, float]:
-        """Variance of the noise of a difference, and what it has to be above."""
-        return 2.0 * float(self.sigma) ** 2, 0.0
-
-    def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
-        """Observations of old and new items, numbered from the first old one."""
-        both = y, self.as_data(new, n + n_new)
-        width = max(x.shape[1] for x in both)
-        pads = [((0, 0), (0, width - x.shape[1])) for x in both]
-        filled = [np.pad(x, p, constant_values=NOBODY) for x, p in zip(both, pads, strict=True)]
-        return np.concatenate(filled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -481,7 +469,7 @@ class Choice(_OfItems):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Rows of items, the chosen one first."""
-        as_number("sigma", self.sigma)
+        as_positive_parameter("sigma", self.sigma)
         return as_items("y", y, n, least=2, kind="a choice")
 
     def observations(self, y: Data, n: int) -> Observations:
@@ -493,7 +481,7 @@ class Choice(_OfItems):
         """Log probability of each choice."""
         values = value_at(f, y)
         values /= float(self.sigma)
-        return log_win_probability(values[..., :1] - values[..., 1:])
+        return probability.log_win_probability(values[..., :1] - values[..., 1:])
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
@@ -516,7 +504,7 @@ class Choice(_OfItems):
         draws = f.reshape(-1, f.shape[-1])
         if draws.shape[1] < 2:
             return {}
-        p = win_probabilities(draws / float(self.sigma))
+        p = probability.win_probabilities(draws / float(self.sigma))
         error = p.std(axis=0) / np.sqrt(effective_draws(len(p), mixture))
         return {"p_chosen": p.mean(axis=0), "p_chosen_se": error, **beats_all(f, mixture)}
 
@@ -585,7 +573,7 @@ class Ranking(_OfItems):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Rows of items, the best first."""
-        as_number("sigma", self.sigma)
+        as_positive_parameter("sigma", self.sigma)
         return as_items("y", y, n, least=2, kind="a ranking")
 
     def observations(self, y: Data, n: int) -> Observations:
@@ -598,7 +586,7 @@ class Ranking(_OfItems):
         """Log probability of each ranking."""
         values: FloatArray = f[..., y] / float(self.sigma)
         values[..., y == NOBODY] = np.nan
-        return log_order_probability(values)
+        return probability.log_order_probability(values)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator

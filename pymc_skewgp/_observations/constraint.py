@@ -6,13 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_skewgp._observations.likelihood import (
-    Data,
-    Derivative,
-    Likelihood,
-    as_derivative,
-    frozen_copy,
-)
+from pymc_skewgp._observations import likelihood
 from pymc_skewgp._observations.observations import Observations, intervals
 from pymc_skewgp._validation import FloatArray, as_bounds, as_positive
 
@@ -21,7 +15,7 @@ _SDS_WITHIN = 8.0
 
 
 @dataclass(frozen=True, eq=False)
-class Constraint(Likelihood):
+class Constraint(likelihood.Likelihood):
     r"""The function, or a derivative of it, lies within limits at virtual points.
 
     .. math:: l_i < \frac{\partial^k f}{\partial x_j^k}(x_i) < h_i
@@ -80,7 +74,7 @@ class Constraint(Likelihood):
 
     lower: Any = -np.inf
     upper: Any = np.inf
-    derivative: Derivative | None = None
+    derivative: likelihood.Derivative | None = None
     nugget: float = 1e-6
 
     has_data: ClassVar[bool] = False
@@ -88,29 +82,29 @@ class Constraint(Likelihood):
 
     def __post_init__(self) -> None:
         as_positive("nugget", self.nugget)
-        object.__setattr__(self, "derivative", as_derivative(self.derivative))
+        object.__setattr__(self, "derivative", likelihood.as_derivative(self.derivative))
         for name in ("lower", "upper"):
-            object.__setattr__(self, name, frozen_copy(getattr(self, name)))
+            object.__setattr__(self, name, likelihood.frozen_copy(getattr(self, name)))
 
     @classmethod
     def increasing(cls, feature: int = 0, *, nugget: float = 1e-6) -> "Constraint":
         """A first derivative above 0 in one column of X."""
-        return cls(lower=0.0, derivative=Derivative(feature, 1), nugget=nugget)
+        return cls(lower=0.0, derivative=likelihood.Derivative(feature, 1), nugget=nugget)
 
     @classmethod
     def decreasing(cls, feature: int = 0, *, nugget: float = 1e-6) -> "Constraint":
         """A first derivative below 0 in one column of X."""
-        return cls(upper=0.0, derivative=Derivative(feature, 1), nugget=nugget)
+        return cls(upper=0.0, derivative=likelihood.Derivative(feature, 1), nugget=nugget)
 
     @classmethod
     def convex(cls, feature: int = 0, *, nugget: float = 1e-6) -> "Constraint":
         """A second derivative above 0 in one column of X."""
-        return cls(lower=0.0, derivative=Derivative(feature, 2), nugget=nugget)
+        return cls(lower=0.0, derivative=likelihood.Derivative(feature, 2), nugget=nugget)
 
     @classmethod
     def concave(cls, feature: int = 0, *, nugget: float = 1e-6) -> "Constraint":
         """A second derivative below 0 in one column of X."""
-        return cls(upper=0.0, derivative=Derivative(feature, 2), nugget=nugget)
+        return cls(upper=0.0, derivative=likelihood.Derivative(feature, 2), nugget=nugget)
 
     @classmethod
     def bounds(
@@ -119,7 +113,7 @@ class Constraint(Likelihood):
         """Limits of the function itself."""
         return cls(lower, upper, nugget=nugget)
 
-    def as_data(self, y: ArrayLike | None, n: int) -> Data:
+    def as_data(self, y: ArrayLike | None, n: int) -> likelihood.Data:
         """Nothing, with the limits checked."""
         if y is not None and np.size(y):  # what this method returns it takes
             raise ValueError(
@@ -135,20 +129,22 @@ class Constraint(Likelihood):
             )
         return np.empty(0)
 
-    def observations(self, y: Data, n: int) -> Observations:
+    def observations(self, y: likelihood.Data, n: int) -> Observations:
         """One interval a virtual point."""
         lower, upper = as_bounds(self.lower, self.upper, n)
         return intervals(lower, upper, np.full(n, (self.nugget / _SDS_WITHIN) ** 2))
 
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+    def predictive_draws(
+        self, f: FloatArray, rng: np.random.Generator
+    ) -> dict[str, likelihood.Data]:
         """Nothing."""
         return {}
 
-    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
+    def log_likelihood(self, y: likelihood.Data, f: FloatArray) -> FloatArray:
         """None for each draw: a constraint has no data."""
         return np.empty((*f.shape[:-1], 0))
 
-    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> likelihood.Data:
         """Nothing."""
         return np.empty((*f.shape[:-1], 0))
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_skewgp._gaussian.weights import UNRELIABLE_K, IntArray, pareto_k, weighted_error
-from pymc_skewgp._observations.likelihood import Mixture
+from pymc_skewgp._gaussian.weights import UNRELIABLE_K, IntArray, pareto_k
+from pymc_skewgp._observations.likelihood import Mixture, average_error
 from pymc_skewgp._validation import FloatArray
 
 # Values of f by which functions of it are averaged, :math:`\sum_j w_j \int g(f) N(f; m_j, v) df`.
@@ -190,7 +190,7 @@ def _drawn_error(each: FloatArray, whole: FloatArray, mixture: Mixture) -> Float
     """Error of averages over components; squares of these may overflow."""
     scale = np.where(whole != 0, np.abs(whole), 1.0)
     influence = (each - whole[:, None]) / scale[:, None]
-    return weighted_error(influence, mixture.weights, mixture.replicate) * scale
+    return average_error(mixture, influence) * scale
 
 
 def _at(
@@ -206,10 +206,8 @@ def _at(
         coarse = (off > _CLOSE * spread) | (off_variance > _CLOSE * variance)
         short = nodes.cut_off(away) > _CUT_OFF
         short |= nodes.cut_off(away, 2) > _CUT_OFF
-        drawn = np.zeros((2, rows.size))
-        if not mixture.exact:
-            parts = ((nodes.each(mean), average), (nodes.each(away, 2), variance))
-            drawn = np.stack([_drawn_error(each, whole, mixture) for each, whole in parts])
+        parts = ((nodes.each(mean), average), (nodes.each(away, 2), variance))
+        drawn = np.stack([_drawn_error(each, whole, mixture) for each, whole in parts])
         error, of_variance = np.hypot(drawn, [off, off_variance])
         of_spread = of_variance / (2.0 * np.where(spread > 0, spread, 1.0))
         error[np.isinf(average)], of_spread[np.isinf(spread)] = 0.0, 0.0
@@ -257,10 +255,7 @@ class Drawn(NamedTuple):
         of_f = np.zeros(error.size)
         if self.nodes.shares is None:  # f is drawn
             of_f = np.sqrt(((weights * (at_node - average[:, None])) ** 2).sum(axis=1))
-        if not mixture.exact:
-            influence = self.nodes.each(at_node) - average[:, None]
-            drawn = weighted_error(influence, mixture.weights, mixture.replicate)
-            of_f = np.maximum(of_f, drawn)
+        of_f = np.maximum(of_f, average_error(mixture, self.nodes.each(at_node) - average[:, None]))
         return average, np.hypot(error, of_f)
 
     def are_heavy(self, values: FloatArray) -> FloatArray:

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 from pymc_skewgp import _validation as check
-from pymc_skewgp._gaussian.weights import IntArray, mixture_moments
+from pymc_skewgp._gaussian import weights as of_draws
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._validation import FloatArray
 
@@ -36,7 +37,21 @@ class Mixture:
     @cached_property
     def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mean, standard deviation and skewness at each point, shape (t,) each."""
-        return mixture_moments(self.means, self.variance, self.weights)
+        return of_draws.mixture_moments(self.means, self.variance, self.weights)
+
+    def quantile_errors(self, quantiles: FloatArray) -> FloatArray:
+        """Monte Carlo standard errors of quantiles that were found."""
+        if self.exact:
+            return np.zeros(quantiles.shape)
+        known = self.means, self.variance, self.weights, quantiles
+        return of_draws.mixture_quantile_errors(*known, self.replicate)
+
+
+def average_error(mixture: Mixture, influence: FloatArray) -> FloatArray:
+    """Monte Carlo errors of averages, by how far components are from them, shape (..., S)."""
+    if mixture.exact:
+        return np.zeros(influence.shape[:-1])
+    return of_draws.weighted_error(influence, mixture.weights, mixture.replicate)
 
 
 # Which values of latent functions observations are made of.
@@ -177,6 +192,26 @@ class Likelihood(ABC):
         """Whether all parameters are numbers, those of new points as well."""
         return not any(np.ndim(getattr(self, name)) for name in self.row_parameters)
 
+    @property
+    def graphs(self) -> dict[str, Any]:
+        """Parameters that are graphs of random variables, by name; of a likelihood inside too."""
+        found: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Likelihood):
+                found |= value.graphs
+            elif hasattr(value, "owner"):
+                found[name] = value
+        return found
+
+    def with_parameters(self, values: Mapping[str, Any]) -> "Likelihood":
+        """The same with other parameters, be they those of a likelihood inside."""
+        own: Any = self
+        found = {name: values[name] for name in vars(self) if name in values}
+        for name, value in vars(self).items():
+            if isinstance(value, Likelihood):
+                found[name] = value.with_parameters(values)
+        return cast("Likelihood", replace(own, **found)) if found else self
+
     @abstractmethod
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """`y`, one value for each of `n` rows of X, checked and copied.
@@ -289,10 +324,7 @@ def as_labels(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> NDArray
     check.refuse_masked(name, y)
     labels = np.asarray(y)
     check.refuse_other_kinds(name, labels, "cMm")
-    if labels.ndim != 1 or labels.size != n:
-        raise ValueError(
-            f"{name} must have shape ({n},), one label for each row of {rows}; got {labels.shape}."
-        )
+    refuse_shape(name, labels, n, "label", rows)
     try:
         found = np.unique(labels)
     except TypeError as error:  # None among numbers, say
@@ -312,10 +344,7 @@ def as_labels(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> NDArray
 def as_values(y: ArrayLike, n: int, name: str = "y") -> FloatArray:
     """Finite values, one a row of X, as a copy."""
     values = check.as_real_array(name, y)
-    if values.shape != (n,):
-        raise ValueError(
-            f"{name} must have shape ({n},), one value for each row of X; got {values.shape}."
-        )
+    refuse_shape(name, values, n, "value")
     if not np.isfinite(values).all():
         count = int((~np.isfinite(values)).sum())
         raise ValueError(
@@ -337,10 +366,7 @@ def as_codes(y: ArrayLike, n: int, names: Sequence[Any]) -> NDArray[np.int64]:
     """Places in `names` of what y holds; numbers are places where no name is a number."""
     check.refuse_masked("y", y)
     found = np.asarray(y)
-    if found.shape != (n,):
-        raise ValueError(
-            f"y must have shape ({n},), one category for each row of X; got {found.shape}."
-        )
+    refuse_shape("y", found, n, "category")
     known = {name: code for code, name in enumerate(names)}
     if found.dtype.kind in "iufb" and not any(isinstance(name, Number) for name in names):
         known = {code: code for code in range(len(names))}
@@ -352,6 +378,14 @@ def as_codes(y: ArrayLike, n: int, names: Sequence[Any]) -> NDArray[np.int64]:
             f"y must hold the categories {list(known)}; found {shown} in {len(unknown)} row(s)."
         )
     return np.array([known[entry] for entry in entries], dtype=np.int64)
+
+
+def refuse_shape(name: str, array: NDArray[Any], n: int, what: str, rows: str = "X") -> None:
+    """Refuse another shape than that of a vector of `n`."""
+    if array.shape != (n,):
+        raise ValueError(
+            f"{name} must have shape ({n},), one {what} for each row of {rows}; got {array.shape}."
+        )
 
 
 def refuse_rows(
@@ -375,10 +409,10 @@ def frozen_copy(value: Any) -> Any:
     return copy
 
 
-def as_positive_parameter(name: str, value: Any) -> float:
+def as_positive_parameter(name: str, value: Any, *, or_zero: bool = False) -> float:
     """One positive number; the value of a random variable, an array without dimensions, is one."""
     plain = value.item() if isinstance(value, np.ndarray) and not value.ndim else value
-    return check.as_positive(name, plain)
+    return check.as_positive(name, plain, or_zero=or_zero)
 
 
 def chosen_of(value: Any, index: IntArray) -> Any:

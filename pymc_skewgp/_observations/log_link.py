@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaln, gammainc, gammaincinv, gammaln, pdtr
 
-from pymc_skewgp._gaussian.weights import weighted_error
 from pymc_skewgp._observations.binary import log_odds_power, logistic, logistic_with_slope
 from pymc_skewgp._observations.likelihood import (
     Data,
@@ -19,6 +18,7 @@ from pymc_skewgp._observations.likelihood import (
     as_integers,
     as_positive_parameter,
     as_values,
+    average_error,
     refuse_rows,
 )
 from pymc_skewgp._observations.predictive_quantiles import NewValues
@@ -96,11 +96,8 @@ def log_link_summary(
         sd = np.sqrt(variance)
         scale = np.where(sd > 0, 2.0 * sd, 1.0)[:, None]
         on_sd = (linear * off + spread - (spread @ weights)[:, None]) / scale
-    errors = (weighted_error(x, weights, mixture.replicate) for x in (off, on_sd))
-    if mixture.exact:
-        errors = (np.zeros(mean.size) for _ in range(2))
-    mean_se, sd_se = errors
-    return {"y_mean": mean, "y_sd": sd, "y_mean_se": mean_se, "y_sd_se": sd_se}
+    errors = {"y_mean_se": average_error(mixture, off), "y_sd_se": average_error(mixture, on_sd)}
+    return {"y_mean": mean, "y_sd": sd, **errors}
 
 
 class _LogLink(ClosedFormSites):

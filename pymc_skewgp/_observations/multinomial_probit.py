@@ -12,15 +12,10 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.univariate import bivariate_log_prob
 from pymc_skewgp._gaussian.weights import IntArray, mean_probability, uniform_points, weighted_error
+from pymc_skewgp._observations import probability
 from pymc_skewgp._observations.comparisons import differences
-from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
+from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture, refuse_shape
 from pymc_skewgp._observations.observations import Observations, intervals
-from pymc_skewgp._observations.probability import (
-    bivariate_below,
-    log_orthant_probability,
-    log_win_probability,
-    win_probabilities,
-)
 from pymc_skewgp._validation import (
     FloatArray,
     as_count,
@@ -100,7 +95,7 @@ def normal_probabilities(means: FloatArray, cov: FloatArray) -> FloatArray:
         spread = contrast @ cov @ contrast.T
         if k > 3:
             ahead = means[..., [c]] - means[..., others]
-            found[..., c] = np.exp(log_orthant_probability(ahead, spread))
+            found[..., c] = np.exp(probability.log_orthant_probability(ahead, spread))
             continue
         sd = np.sqrt(spread.diagonal())
         ahead = (means[..., [c]] - means[..., others]) / sd
@@ -108,14 +103,14 @@ def normal_probabilities(means: FloatArray, cov: FloatArray) -> FloatArray:
             found[..., c] = ndtr(ahead[..., 0])
         else:
             rho = spread[0, 1] / (sd[0] * sd[1])
-            found[..., c] = bivariate_below(ahead[..., 0], ahead[..., 1], rho)
+            found[..., c] = probability.bivariate_below(ahead[..., 0], ahead[..., 1], rho)
     found /= found.sum(axis=-1, keepdims=True)
     return found
 
 
 def log_bivariate(a: FloatArray, b: FloatArray, rho: FloatArray) -> FloatArray:
     """Log P(u < a, w < b) of standard normals of correlation rho, with all digits of small ones."""
-    p = bivariate_below(a, b, rho)
+    p = probability.bivariate_below(a, b, rho)
     found = np.log(np.maximum(p, _LEAST))
     correlation = np.broadcast_to(rho, p.shape)
     for at in zip(*np.nonzero(p < _LEAST), strict=True):
@@ -135,7 +130,7 @@ def _given_draws(means: FloatArray, cov: FloatArray, rng: np.random.Generator) -
     least = eigenvalue[1]
     factor = vector[:, 2:] * np.sqrt(np.maximum(eigenvalue[2:] - least, 0.0))
     points = ndtri(uniform_points(k - 2, n_draws, 1, rng))
-    return win_probabilities((means + (factor @ points).T) / np.sqrt(least))
+    return probability.win_probabilities((means + (factor @ points).T) / np.sqrt(least))
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,10 +226,7 @@ class MultinomialProbit(Likelihood):
         refuse_masked("y", y)
         labels = np.asarray(y)
         refuse_other_kinds("y", labels)
-        if labels.shape != (n,):
-            raise ValueError(
-                f"y must have shape ({n},), one label for each row of X; got {labels.shape}."
-            )
+        refuse_shape("y", labels, n, "label")
         with np.errstate(invalid="ignore"):
             codes = labels.astype(np.intp)
         if labels.dtype.kind not in "iub" and not (labels == codes).all():
@@ -280,13 +272,15 @@ class MultinomialProbit(Likelihood):
         row = np.arange(y.size)
         ahead = f[..., row, y][..., None] - f[..., row[:, None], _others(k)[y]]
         if self.noise_cov is None:
-            return log_win_probability(ahead)
+            return probability.log_win_probability(ahead)
         contrast = _contrasts(k)
         cov = contrast @ self._cov(k) @ contrast.swapaxes(1, 2)
         if k > 3:
             found = np.empty(ahead.shape[:-1])
             for c in range(k):
-                found[..., y == c] = log_orthant_probability(ahead[..., y == c, :], cov[c])
+                found[..., y == c] = probability.log_orthant_probability(
+                    ahead[..., y == c, :], cov[c]
+                )
             return found
         ahead /= np.sqrt(np.einsum("cii->ci", cov))[y]
         if k == 2:
@@ -301,7 +295,7 @@ class MultinomialProbit(Likelihood):
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """``p``, the probabilities of the classes, and ``y``, labels."""
         if self.noise_cov is None:
-            p = win_probabilities(f)
+            p = probability.win_probabilities(f)
         else:
             p = normal_probabilities(f, self._cov(f.shape[-1])[None])
         return {"p": p, "y": self.draw(f, rng)}

@@ -504,11 +504,6 @@ class _Blocks:
 
     def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Log probability of each block, its gradient, (b, k), and its Hessian, (b, k, k)."""
-        if not self._nodes.shape[0]:
-            log_m, first, second = self._masses(eta)
-            hessian = np.zeros((*eta.shape, eta.shape[1]))
-            np.einsum("bii->bi", hessian)[:] = second
-            return log_m.sum(axis=1), first, hessian
         z, spread = self._around_the_mode(eta)
         # Nodes z + L x, (b, r, q), for each of which every row is evaluated.
         nodes = z[:, :, None] + spread @ self._nodes

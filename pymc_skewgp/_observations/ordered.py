@@ -10,13 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from pymc_skewgp._observations import binary
 from pymc_skewgp._observations import likelihood as base
-from pymc_skewgp._observations.binary import (
-    log_logistic,
-    logistic,
-    logistic_probability,
-    logistic_with_slope,
-)
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.observations import Observations, intervals
 from pymc_skewgp._observations.probability import Probability, interval_probability
@@ -278,7 +273,7 @@ class OrderedLogit(_OrderedCategories, ClosedFormSites):
 
     def below(self, x: FloatArray) -> FloatArray:
         """Of the logistic distribution."""
-        return logistic(x)
+        return binary.logistic(x)
 
     def noise(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         """Logistic."""
@@ -286,7 +281,7 @@ class OrderedLogit(_OrderedCategories, ClosedFormSites):
 
     def between(self, mixture: base.Mixture, lower: float, upper: float) -> Probability:
         """Of logistic noise."""
-        return logistic_probability(mixture, lower, upper)
+        return binary.logistic_probability(mixture, lower, upper)
 
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """By its predictor."""
@@ -299,11 +294,11 @@ class OrderedLogit(_OrderedCategories, ClosedFormSites):
         constant = np.log(-np.expm1(lower - upper))
 
         def log_prob(eta: FloatArray) -> FloatArray:
-            return log_logistic(upper - eta) + log_logistic(eta - lower) + constant
+            return binary.log_logistic(upper - eta) + binary.log_logistic(eta - lower) + constant
 
         def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-            above, slope_above = logistic_with_slope(eta - upper)
-            below, slope_below = logistic_with_slope(lower - eta)
+            above, slope_above = binary.logistic_with_slope(eta - upper)
+            below, slope_below = binary.logistic_with_slope(lower - eta)
             return below - above, -slope_above - slope_below
 
         return FactorFunctions(log_prob, slopes)

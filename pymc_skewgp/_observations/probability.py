@@ -87,10 +87,7 @@ def interval_probability(
 
 
 def _mass(
-    mean: FloatArray,
-    variance: FloatArray,
-    limits: tuple[float, float],
-    noise: float | NormalParts,
+    mean: FloatArray, variance: FloatArray, limits: tuple[float, float], noise: float | NormalParts
 ) -> FloatArray:
     """Mass between limits of N(mean, variance) with noise of its own."""
     if not isinstance(noise, NormalParts):

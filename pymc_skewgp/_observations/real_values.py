@@ -1,25 +1,21 @@
 """Values with Gaussian noise, censored or not, and with heavy tails."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln, log_ndtr, ndtr, stdtr, stdtrit
 
+from pymc_skewgp._gaussian import weights
 from pymc_skewgp._gaussian.univariate import log_ndtr_interval
-from pymc_skewgp._gaussian.weights import (
-    mixture_moment_errors,
-    mixture_quantile_errors,
-    mixture_quantiles,
-    weighted_error,
-)
 from pymc_skewgp._observations.likelihood import (
     Data,
     Likelihood,
     Mixture,
     as_positive_parameter,
     as_values,
+    average_error,
     refuse_rows,
 )
 from pymc_skewgp._observations.observations import Observations, points
@@ -44,7 +40,7 @@ def noisy_summary(mixture: Mixture, variance: float) -> dict[str, FloatArray]:
     Where the variance is infinite the standard deviation is, without an error.
     """
     mean, sd, _ = mixture.moments
-    errors = mixture_moment_errors(
+    errors = weights.mixture_moment_errors(
         mixture.means, mixture.variance, mixture.weights, mixture.replicate
     )
     mean_se, sd_se = (np.zeros(mean.size) if mixture.exact else x for x in errors[:2])
@@ -141,11 +137,9 @@ def noisy_quantiles(
     mixture: Mixture, sd: float, probs: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Quantiles of f with Gaussian noise, which is a mixture of Gaussians too; their errors."""
-    known = mixture.means, mixture.variance + sd**2, mixture.weights
-    found = mixture_quantiles(*known, probs)
-    if mixture.exact:
-        return found, np.zeros(found.shape)
-    return found, mixture_quantile_errors(*known, found, mixture.replicate)
+    noisy = replace(mixture, variance=mixture.variance + sd**2)
+    found = weights.mixture_quantiles(noisy.means, noisy.variance, noisy.weights, probs)
+    return found, noisy.quantile_errors(found)
 
 
 def log_density(y: FloatArray, mean: FloatArray, sd: FloatArray) -> FloatArray:
@@ -324,8 +318,7 @@ class CensoredGaussian(Likelihood):
         about = second - (second @ mixture.weights)[:, None] - 2.0 * off[:, None] * first
         about /= 2.0 * np.maximum(summary["y_sd"], np.finfo(float).tiny)[:, None]
         for name, influence in (("y_mean_se", first), ("y_sd_se", about)):
-            error = weighted_error(influence, mixture.weights, mixture.replicate)
-            summary[name] = np.zeros(off.size) if mixture.exact else error
+            summary[name] = average_error(mixture, influence)
         for name, limits in (("p_lower", (-np.inf, low)), ("p_upper", (high, np.inf))):
             if np.isfinite(limits).any():
                 found = interval_probability(mixture, limits[0], limits[1], noise)

@@ -9,8 +9,13 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.special import log_ndtr, ndtr
 
-from pymc_skewgp._gaussian.weights import weighted_error
-from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
+from pymc_skewgp._observations.likelihood import (
+    Data,
+    Likelihood,
+    Mixture,
+    average_error,
+    refuse_shape,
+)
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.probability import interval_probability
 from pymc_skewgp._observations.real_values import noisy_summary
@@ -88,11 +93,7 @@ class Selection(Likelihood):
                 "correlation 1 are one noise."
             )
         values = as_real_array("y", y)
-        if values.shape != (n,):
-            raise ValueError(
-                f"y must have shape ({n},), one value, or NaN where it was not selected, for each "
-                f"row of X; got {values.shape}."
-            )
+        refuse_shape("y", values, n, "value, or NaN where it was not selected,")
         if np.isinf(values).any():
             raise ValueError(
                 f"y holds {int(np.isinf(values).sum())} infinite value(s): give NaN where an "
@@ -182,7 +183,7 @@ class Selection(Likelihood):
             "p_selected": probability.value,
             "p_selected_se": probability.std_error,
             "y_mean_selected": among,
-            "y_mean_selected_se": _error(influence, mixture),
+            "y_mean_selected_se": average_error(mixture, influence),
         }
 
     def _drawn(self, f: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, Data]:
@@ -192,9 +193,3 @@ class Selection(Likelihood):
         noise = rho * shared + np.sqrt(1.0 - rho**2) * own
         selected = f[..., SELECTION] + shared > 0
         return f[..., OUTCOME] + float(self.sigma) * noise, selected
-
-
-def _error(influence: FloatArray, mixture: Mixture) -> FloatArray:
-    if mixture.exact:
-        return np.zeros(influence.shape[0])
-    return weighted_error(influence, mixture.weights, mixture.replicate)

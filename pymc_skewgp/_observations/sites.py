@@ -1,24 +1,19 @@
 """Observations that are no rows: factors log p(y_i | eta_i), with derivatives and jumps."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from pymc_skewgp._gaussian.blocks.rows import RowSites
 from pymc_skewgp._gaussian.coordinates import RowFactors
 from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations import observations as row
 from pymc_skewgp._observations.likelihood import Data, Likelihood
-from pymc_skewgp._observations.observations import (
-    Design,
-    Observations,
-    as_matrix,
-    design_of,
-    intervals,
-)
 from pymc_skewgp._validation import FloatArray
 
 # Log p(y_i | eta_i) of m sites, of predictors of shape (..., m), -inf where y_i is impossible; and
@@ -34,7 +29,7 @@ class FactorFunctions(NamedTuple):
     slopes: Slopes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sites:
     r"""Observations :math:`p(y_i \mid \eta_i)` with :math:`\eta = A f + a`, given f independent.
 
@@ -50,7 +45,7 @@ class Sites:
         Its derivatives.
     """
 
-    A: Design
+    A: row.Design
     a: FloatArray
     log_prob: LogProb
     slopes: Slopes
@@ -62,7 +57,7 @@ class Sites:
 
     def of(self, matrix: FloatArray) -> FloatArray:
         """A times an array with a row for each value of f."""
-        return design_of(self.A, self.size, matrix)
+        return row.design_of(self.A, self.size, matrix)
 
 
 class SiteLikelihood(Likelihood):
@@ -87,10 +82,10 @@ class SiteLikelihood(Likelihood):
     def slopes(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
         """First and second derivative of log p(y_i | f_i) in f_i."""
 
-    def observations(self, y: Data, n: int) -> Observations:
+    def observations(self, y: Data, n: int) -> row.Observations:
         """No rows."""
         nothing = np.zeros(0)
-        return intervals(nothing, nothing, nothing)
+        return row.intervals(nothing, nothing, nothing)
 
     def functions(self, y: Data) -> FactorFunctions:
         """Functions of f, shape (..., n), for checked data."""
@@ -109,20 +104,16 @@ class _OfData:
     """One of the functions that a likelihood makes of data; pickled as these two."""
 
     def __init__(
-        self, likelihood: SiteLikelihood, y: Data, name: str, functions: FactorFunctions
+        self, likelihood: SiteLikelihood, y: Data, name: str, functions: Any = None
     ) -> None:
         self._from = likelihood, y, name
-        self._function = getattr(functions, name)
+        self._function = getattr(functions or likelihood.functions(y), name)
 
     def __call__(self, eta: FloatArray) -> Any:
         return self._function(eta)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _of_data, self._from
-
-
-def _of_data(likelihood: SiteLikelihood, y: Data, name: str) -> _OfData:
-    return _OfData(likelihood, y, name, likelihood.functions(y))
+        return _OfData, self._from
 
 
 class _Parts:
@@ -153,38 +144,29 @@ class _Parts:
         return first, second
 
 
-class SitesOfParts(_Parts):
-    """Sites of several parts, each of values of f of its own; the values are stacked likewise.
+def stacked_sites(data: Iterable[tuple[Likelihood, Data, int, int]]) -> Sites | None:
+    """Sites of several sets of data, each of values of f of its own, which are stacked likewise.
 
     Parameters
     ----------
-    parts : sequence of Sites or None
-        None for a part that has no sites.
-    sizes : sequence of int
-        Numbers of values of f in each part.
+    data : iterable of tuple
+        Likelihood, y, number of inputs, number of values of f.
 
-    Attributes
-    ----------
-    size : int
-        Of all sites.
+    Returns
+    -------
+    Sites or None
+        None where all data are rows.
     """
-
-    def __init__(self, parts: Sequence[Sites | None], sizes: Sequence[int]) -> None:
-        super().__init__([part for part in parts if part is not None])
-        ends = np.cumsum(sizes)
-        values = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-        there = zip(values, parts, strict=True)
-        self._values = [own for own, part in there if part is not None]
-
-    def of(self, matrix: FloatArray) -> FloatArray:
-        """A times an array with a row for each value of f."""
-        pairs = zip(self.parts, self._values, strict=True)
-        return np.concatenate([part.of(matrix[values]) for part, values in pairs])
-
-    @property
-    def a(self) -> FloatArray:
-        """Offsets of the predictors, shape (size,)."""
-        return np.concatenate([part.a for part in self.parts])
+    parts, there = [], []
+    for likelihood, y, n, size in data:
+        there.append(np.full(size, isinstance(likelihood, SiteLikelihood)))
+        if isinstance(likelihood, SiteLikelihood):
+            parts.append(likelihood.sites(y, n))
+    if len(there) == 1 or not parts:
+        return parts[0] if parts else None
+    kept, joined = np.concatenate(there), _Parts(parts)
+    A = None if kept.all() else sparse.eye_array(kept.size, format="csr")[kept]
+    return Sites(A, np.concatenate([x.a for x in parts]), joined.log_prob, joined.slopes)
 
 
 # Sites as functions of their predictors, and of parameters that are to be learnt.
@@ -272,7 +254,7 @@ class LikelihoodFamily:
     def sites(self, y: Data, parameters: Sequence[FloatArray]) -> Sites:
         """Sites with these parameters; ValueError where they are impossible."""
         values = {name: x[()] for name, x in zip(self.names, parameters, strict=True)}
-        known = with_parameters(self.likelihood, values)
+        known = cast("SiteLikelihood", self.likelihood.with_parameters(values))
         known.as_data(y, y.shape[0])  # which checks the parameters
         return known.sites(y, y.shape[0])
 
@@ -321,18 +303,6 @@ def parameter_differences(
             slopes[index] = (weights * slope).sum()
         found.append(slopes)
     return found
-
-
-def with_parameters(likelihood: Any, values: Mapping[str, Any]) -> Any:
-    """A likelihood with other parameters, be they those of the one that it gives weights to."""
-    found = {}
-    for field in fields(likelihood):
-        inner = getattr(likelihood, field.name)
-        if isinstance(inner, Likelihood):
-            found[field.name] = with_parameters(inner, values)
-        elif field.name in values:
-            found[field.name] = values[field.name]
-    return replace(likelihood, **found) if found else likelihood
 
 
 # Sites whose log probability is a closed form: written once, with what y alone decides kept.
@@ -472,7 +442,9 @@ def support_jumps(log_prob: LogProb, eta: FloatArray) -> NDArray[np.bool_]:
 # Intervals that repeat as factors of their predictors: see `row_factors`.
 
 
-def factors_of(rows: Observations, counts: FloatArray, unit: IntArray, first: IntArray) -> Sites:
+def factors_of(
+    rows: row.Observations, counts: FloatArray, unit: IntArray, first: IntArray
+) -> Sites:
     """Intervals of equal predictors as one factor of each, that of the `first` row of the unit."""
     table = np.column_stack([unit, rows.lower, rows.upper, rows.S])
     kinds, index = np.unique(table, axis=0, return_inverse=True)
@@ -481,5 +453,5 @@ def factors_of(rows: Observations, counts: FloatArray, unit: IntArray, first: In
     number = np.bincount(index.ravel(), counts)
     of_kind = kinds[:, 0].astype(np.intp)
     found = RowFactors(of_kind, known, number, np.ones(low.size), first.size)
-    A = as_matrix(rows.A, rows.n_rows)[first]
+    A = row.as_matrix(rows.A, rows.n_rows)[first]
     return Sites(A, rows.a[first], found.log_prob, found.slopes)

@@ -9,14 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.likelihood import (
-    Data,
-    Likelihood,
-    Mixture,
-    chosen_of,
-    frozen_copy,
-    refuse_rows,
-)
+from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.observations import Observations, as_matrix
 from pymc_skewgp._observations.sites import FactorFunctions, SiteLikelihood
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
@@ -75,7 +68,12 @@ class Weighted(SiteLikelihood):
                 f"Poisson(), got {self.likelihood!r}: for labels use BernoulliLogit, for Gaussian "
                 "noise divide sigma by the square roots of the weights."
             )
-        object.__setattr__(self, "weights", frozen_copy(self.weights))
+        object.__setattr__(self, "weights", base.frozen_copy(self.weights))
+
+    @property
+    def single(self) -> bool:
+        """Whether neither parameters nor weights are of rows."""
+        return not np.ndim(self.weights) and bool(self.likelihood.single)
 
     @property
     def predicted_dims(self) -> Mapping[str, tuple[str, ...]]:  # type: ignore[override]
@@ -92,25 +90,25 @@ class Weighted(SiteLikelihood):
         """That of the likelihood."""
         return bool(self.likelihood.divisible)
 
-    def of_observations(self, index: IntArray, y: Data) -> "Weighted":
+    def of_observations(self, index: IntArray, y: base.Data) -> "Weighted":
         """With the weights of the rows that are chosen."""
         own = self.likelihood.of_observations(index, y)
-        return replace(self, likelihood=own, weights=chosen_of(self.weights, index))
+        return replace(self, likelihood=own, weights=base.chosen_of(self.weights, index))
 
-    def as_data(self, y: ArrayLike, n: int) -> Data:
+    def as_data(self, y: ArrayLike, n: int) -> base.Data:
         """As the likelihood takes them, with the weights checked."""
         self._weights(n)
         return self.likelihood.as_data(y, n)
 
-    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
+    def log_likelihood(self, y: base.Data, f: FloatArray) -> FloatArray:
         """w_i log p(y_i | f_i)."""
         return self.functions(y).log_prob(f)
 
-    def slopes(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def slopes(self, y: base.Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Derivatives of it in f_i."""
         return self.functions(y).slopes(f)
 
-    def functions(self, y: Data) -> FactorFunctions:
+    def functions(self, y: base.Data) -> FactorFunctions:
         """Those of the likelihood, to the power of the weights."""
         plain, weights = self.likelihood.functions(y), self._weights(y.shape[0])
         counts = weights > 0
@@ -129,34 +127,36 @@ class Weighted(SiteLikelihood):
         return FactorFunctions(log_prob, slopes)
 
     def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
+        self, y: base.Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> base.Data:
         """New observations of weight 1 at the rows of the data."""
         return self.likelihood.replicate(y, f, self.likelihood.log_likelihood(y, f), rng)
 
-    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
+    def coords(self, y: base.Data) -> dict[str, Sequence[Any]]:
         """Those of the likelihood."""
         return self.likelihood.coords(y)
 
-    def observed(self, y: Data) -> dict[str, Data]:
+    def observed(self, y: base.Data) -> dict[str, base.Data]:
         """The data by name."""
         return self.likelihood.observed(y)
 
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, base.Data]:
         """Of new observations of weight 1."""
         return self.likelihood.predictive_draws(f, rng)
 
-    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+    def predictive_summary(self, mixture: base.Mixture) -> dict[str, FloatArray]:
         """Of new observations of weight 1."""
         return self.likelihood.predictive_summary(mixture)
 
-    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+    def predictive_quantiles(
+        self, mixture: base.Mixture, probs: FloatArray
+    ) -> dict[str, FloatArray]:
         """Of new observations of weight 1."""
         return self.likelihood.predictive_quantiles(mixture, probs)
 
     def _weights(self, n: int) -> FloatArray:
         weights = as_vector("weights", self.weights, n)
-        refuse_rows("weights", weights, weights < 0, "be 0 or more")
+        base.refuse_rows("weights", weights, weights < 0, "be 0 or more")
         return weights
 
 
@@ -202,7 +202,7 @@ def as_weights(name: str, value: ArrayLike, n: int) -> IntArray:
 
 
 def weighted_observations(
-    likelihood: Likelihood, y: Data, n: int, weights: IntArray
+    likelihood: base.Likelihood, y: base.Data, n: int, weights: IntArray
 ) -> Observations:
     """Rows of observations that were made so often each, of f at `n` rows of X."""
     index = np.repeat(np.arange(len(y)), weights)

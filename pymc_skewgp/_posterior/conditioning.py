@@ -38,7 +38,7 @@ from pymc_skewgp._observations.observations import (
     shared_noise,
     stacked,
 )
-from pymc_skewgp._observations.sites import SitesOfParts, factors_of
+from pymc_skewgp._observations.sites import Sites, factors_of
 from pymc_skewgp._sun.parameters import refuse_contradictory_points
 from pymc_skewgp._validation import FloatArray
 
@@ -386,7 +386,7 @@ class Conditioning:
 
     def with_factors(
         self, counts: FloatArray, kept: BoolArray, skip: int
-    ) -> "tuple[Conditioning, SitesOfParts] | None":
+    ) -> "tuple[Conditioning, Sites] | None":
         """Intervals that repeat as factors of values of z after the first `skip`.
 
         None where none do: see `row_factors`. Those that are `kept` stay rows; `counts` are
@@ -415,7 +415,7 @@ class Conditioning:
         other.lower, other.upper = self.lower[~moved], self.upper[~moved]
         prior = FactoredCovariance(self.factor, units=self._prior_cov.units)
         other.cov = _row_covariance(prior, rest, other.row_factor)
-        return other, SitesOfParts([sites], [self.mean.size - skip])
+        return other, sites
 
     def coordinates_given_rows(self) -> tuple[FloatArray, FloatArray]:
         """Gain (r, m) and spread (r, d): c given u is gain u + spread x, x standard normal."""

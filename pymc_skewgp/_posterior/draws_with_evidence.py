@@ -25,7 +25,7 @@ from pymc_skewgp._gaussian.twisted import TwistedProposal
 from pymc_skewgp._gaussian.weights import Estimate, systematic_resample
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.observations import Observations, intervals, points, stacked
-from pymc_skewgp._observations.sites import SitesOfParts
+from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.function_fit import draw_latent
 from pymc_skewgp._posterior.process_fit import SiteDraws
@@ -68,14 +68,14 @@ class Case(NamedTuple):
     log_prob_of_signs : float
         Of those at the pseudo-points under the prior, before any data: see
         `log_prob_of_prior_signs`.
-    sites : SitesOfParts or None
+    sites : Sites or None
         Observations that are no rows.
     """
 
     given: Conditioning
     n_pseudo_points: int
     log_prob_of_signs: float
-    sites: SitesOfParts | None = None
+    sites: Sites | None = None
 
     def by_factors(self) -> "Case":
         """The same with intervals that repeat as factors of their predictors, where some do."""

@@ -19,7 +19,7 @@ from pymc_skewgp._gaussian.independent import independent_draws
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.likelihood import Likelihood, Values
 from pymc_skewgp._observations.observations import RowsInBlocks, RowSlopes
-from pymc_skewgp._observations.sites import SitesOfParts
+from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior.conditioning import Conditioning, factored_process_given
 from pymc_skewgp._posterior.output import LatentMarginals
 from pymc_skewgp._posterior.prior import (
@@ -225,7 +225,7 @@ def _precision(found: RowSlopes, X: FloatArray) -> FloatArray:
 # EP's and Laplace's Gaussian for f under sites.
 
 
-def site_ep(given: Conditioning, sites: SitesOfParts, skip: int, tol: float) -> GaussianPosterior:
+def site_ep(given: Conditioning, sites: Sites, skip: int, tol: float) -> GaussianPosterior:
     """By EP; the rows beside the sites have no noise, as signs at pseudo-points have none."""
     density = site_log_density(given, sites, skip)
     ep = ep_of_sites(given, factors_of(sites, density), density, tol)
@@ -235,7 +235,7 @@ def site_ep(given: Conditioning, sites: SitesOfParts, skip: int, tol: float) -> 
     return _of_coordinates(given, skip, gaussian.mean, gaussian.chol, evidence)
 
 
-def site_laplace(given: Conditioning, sites: SitesOfParts) -> GaussianPosterior:
+def site_laplace(given: Conditioning, sites: Sites) -> GaussianPosterior:
     """By the mode and the curvature there, without any rows."""
     density = site_log_density(given, sites, 0)
 

@@ -1,6 +1,6 @@
 """A posterior's marginals, draws and forecasts as DataTrees."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -19,7 +19,6 @@ from pymc_skewgp._gaussian.weights import (
     mixture_density,
     mixture_moment_errors,
     mixture_moments,
-    mixture_quantile_errors,
     mixture_quantiles,
 )
 from pymc_skewgp._observations.binary import label_probability, logistic_probability, probability_sd
@@ -96,13 +95,6 @@ class LatentMarginals(Mixture):
                 f"probabilities of quantiles must lie strictly between 0 and 1, got {probs!r}."
             )
         return mixture_quantiles(self.means, self.variance, self.weights, p)
-
-    def quantile_errors(self, quantiles: FloatArray) -> FloatArray:
-        """Monte Carlo standard errors of `quantile`, given what that returned."""
-        if self.exact:
-            return np.zeros(quantiles.shape)
-        known = self.means, self.variance, self.weights, quantiles
-        return mixture_quantile_errors(*known, self.replicate)
 
     def cdf(self, values: ArrayLike) -> Probability:
         """P(f <= value), for values of shape (..., t), one column for each point."""
@@ -278,6 +270,8 @@ def sampling_attributes(latent: TruncatedDraws, evidence: Estimate | None) -> di
 
 
 DataSets = tuple[DataSet, ...]
+# Log likelihoods and replicated data of a data set, by its number, given draws of f there.
+OfEach = Callable[[int, FloatArray], tuple[FloatArray, Any]]
 # Of draws at the data, and what follows from them.
 DRAWN_GROUPS = (
     "posterior",
@@ -287,6 +281,68 @@ DRAWN_GROUPS = (
     "observed_data",
     "constant_data",
 )
+
+
+class DataGroups(NamedTuple):
+    """The data of a tree: arrays by variable by group, their dimensions and coordinates."""
+
+    groups: dict[str, dict[str, Any]]
+    dims: dict[str, list[str]]
+    coords: dict[str, Any]
+    one_each: dict[str, list[str]]  # dimensions of log likelihoods
+
+    @classmethod
+    def of(cls, sets: DataSets, numbers: IntArray | None = None) -> "DataGroups":
+        """Groups that have the data alone; `numbers` are what rows of X are called."""
+        found = cls({name: {} for name in DRAWN_GROUPS}, {}, {}, {})
+        groups, dims, coords, _ = found
+        coords["feature"] = np.arange(sets[0].X.shape[1])
+        for data in sets:
+            likelihood, X_name, row = data.likelihood, data.named("X"), data.named("obs_id")
+            groups["constant_data"][X_name], dims[X_name] = data.X, [row, "feature"]
+            coords[row] = np.arange(data.X.shape[0]) if numbers is None else numbers
+            coords |= own_coords(data)
+            if not likelihood.has_data:
+                continue
+            observed = data.named(likelihood.y_dim)
+            if data.weights is not None:
+                groups["constant_data"][data.named("weights")] = data.weights
+                dims[data.named("weights")] = [observed]
+            inner = [data.named(dim) for dim in likelihood.y_inner_dims]
+            for name, values in likelihood.observed(data.y).items():
+                groups["observed_data"][data.named(name)] = values
+                dims[data.named(name)] = [observed, *inner]
+                coords.setdefault(observed, np.arange(len(values)))
+            dims[data.named("y")], found.one_each[data.named("y")] = [observed, *inner], [observed]
+        return found
+
+    def add_draws(self, sets: DataSets, f: FloatArray, name: str, of_each: OfEach) -> None:
+        """Draws of f at the data, (chain, draw, q), with log likelihoods and replicated data."""
+        start = 0
+        for i, data in enumerate(sets):
+            y_name, f_name, size = data.named("y"), data.named(name), data.values.size
+            own = by_function(f[..., start : start + size], data)
+            start += size
+            self.groups["posterior"][f_name] = own
+            further = [] if own.ndim == 3 else [data.likelihood.function_dim]
+            self.dims[f_name] = [data.named("obs_id"), *further]
+            if not data.likelihood.has_data:
+                continue
+            log_likelihood, replicated = of_each(i, own)
+            if replicated is not None:
+                self.groups["posterior_predictive"][y_name] = replicated
+            if data.weights is not None:
+                log_likelihood = data.weights * log_likelihood
+            self.groups["log_likelihood"][y_name] = log_likelihood
+
+    def tree(
+        self, attrs: dict[str, Any], pred_dims: dict[str, list[str]] | None = None
+    ) -> DataTree:
+        """All of it, but for groups that are empty."""
+        groups = {name: group for name, group in self.groups.items() if group}
+        apart = {"log_likelihood": self.one_each} if "log_likelihood" in groups else {}
+        options: dict[str, Any] = {"coords": self.coords, "attrs": attrs, "dims_of": apart}
+        return as_datatree(groups, dims=self.dims, pred_dims=pred_dims, **options)
 
 
 def sample_tree(
@@ -302,78 +358,28 @@ def sample_tree(
     `numbers` are what rows of X are called, where they are not all. With several data sets the
     names of variables and their dimensions end in that of the set.
     """
-    groups: dict[str, dict[str, Any]] = {name: {} for name in DRAWN_GROUPS}
-    groups["sample_stats"]["log_weight"] = log_weight
-    dims: dict[str, list[str]] = {}
-    one_each: dict[str, list[str]] = {}  # of log likelihoods
-    coords: dict[str, Any] = {"feature": np.arange(sets[0].X.shape[1])}
-    start = 0
-    for data in sets:
-        likelihood, y, size = data.likelihood, data.y, data.values.size
-        own = by_function(f[..., start : start + size], data)
-        start += size
-        X_name, f_name, y_name = (data.named(x) for x in ("X", "f", "y"))
-        row = data.named("obs_id")
-        groups["posterior"][f_name] = own
-        groups["constant_data"][X_name] = data.X
-        dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
-        dims[X_name] = [row, "feature"]
-        coords[row] = np.arange(data.X.shape[0]) if numbers is None else numbers
-        if not likelihood.has_data:
-            continue
+    found = DataGroups.of(sets, numbers)
+    found.groups["sample_stats"]["log_weight"] = log_weight
+
+    def of_each(i: int, own: FloatArray) -> tuple[FloatArray, Any]:
+        likelihood, y = sets[i].likelihood, sets[i].y
         log_likelihood = likelihood.log_likelihood(y, own)
-        replicated = likelihood.replicate(y, own, log_likelihood, rng)
-        if replicated is not None:
-            groups["posterior_predictive"][y_name] = replicated
-        observed = data.named(likelihood.y_dim)
-        if data.weights is not None:
-            groups["constant_data"][data.named("weights")] = data.weights
-            dims[data.named("weights")] = [observed]
-            log_likelihood = data.weights * log_likelihood
-        groups["log_likelihood"][y_name] = log_likelihood
-        inner = [data.named(dim) for dim in likelihood.y_inner_dims]
-        for name, values in likelihood.observed(y).items():
-            groups["observed_data"][data.named(name)] = values
-            dims[data.named(name)] = [observed, *inner]
-        dims[y_name], one_each[y_name] = [observed, *inner], [observed]
-        if observed not in coords:
-            coords[observed] = np.arange(log_likelihood.shape[-1])
-        coords |= own_coords(data)
-    present = {name: group for name, group in groups.items() if group}
-    apart = {"log_likelihood": one_each} if one_each else {}
-    return as_datatree(present, dims=dims, coords=coords, attrs=attrs, dims_of=apart)
+        return log_likelihood, likelihood.replicate(y, own, log_likelihood, rng)
+
+    found.add_draws(sets, f, "f", of_each)
+    return found.tree(attrs)
 
 
 def coordinates_tree(
     sets: DataSets, coordinates: FloatArray, log_weight: FloatArray, attrs: dict[str, Any]
 ) -> DataTree:
     """Draws of coordinates, shape (chain, draw, r), in place of f at many rows, and the data."""
-    groups: dict[str, dict[str, Any]] = {
-        "posterior": {"coordinates": coordinates},
-        "sample_stats": {"log_weight": log_weight},
-        "observed_data": {},
-        "constant_data": {},
-    }
-    dims: dict[str, list[str]] = {"coordinates": ["coordinate"]}
-    coords: dict[str, Any] = {
-        "coordinate": np.arange(coordinates.shape[-1]),
-        "feature": np.arange(sets[0].X.shape[1]),
-    }
-    for data in sets:
-        row, observed = data.named("obs_id"), data.named(data.likelihood.y_dim)
-        groups["constant_data"][data.named("X")] = data.X
-        dims[data.named("X")] = [row, "feature"]
-        coords[row] = np.arange(data.X.shape[0])
-        if data.weights is not None:
-            groups["constant_data"][data.named("weights")] = data.weights
-            dims[data.named("weights")] = [observed]
-        for name, values in data.likelihood.observed(data.y).items():
-            groups["observed_data"][data.named(name)] = values
-            inner = [data.named(dim) for dim in data.likelihood.y_inner_dims]
-            dims[data.named(name)] = [observed, *inner]
-            coords.setdefault(observed, np.arange(len(values)))
-        coords |= own_coords(data)
-    return as_datatree(groups, dims=dims, coords=coords, attrs=attrs)
+    found = DataGroups.of(sets)
+    found.groups["posterior"]["coordinates"] = coordinates
+    found.groups["sample_stats"]["log_weight"] = log_weight
+    found.dims["coordinates"] = ["coordinate"]
+    found.coords["coordinate"] = np.arange(coordinates.shape[-1])
+    return found.tree(attrs)
 
 
 def predictions_tree(

@@ -29,7 +29,7 @@ from pymc_skewgp._observations.likelihood import (
     stacked_inputs,
 )
 from pymc_skewgp._observations.observations import Observations, stacked
-from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
+from pymc_skewgp._observations.sites import SiteLikelihood, Sites, stacked_sites
 from pymc_skewgp._observations.weighted import Weighted, as_weights, weighted_observations
 from pymc_skewgp._sun.parameters import refuse_contradictory_points
 from pymc_skewgp._validation import (
@@ -533,17 +533,9 @@ def rows_of(sets: tuple[DataSet, ...], prior: Prior) -> tuple[Observations, Bool
     return stacked(parts, [data.values.size for data in sets]), np.concatenate(constrained)
 
 
-def sites_of(sets: tuple[DataSet, ...]) -> SitesOfParts | None:
+def sites_of(sets: tuple[DataSet, ...]) -> Sites | None:
     """Observations that are no rows, likewise; None where all are."""
-    parts = [
-        data.likelihood.sites(data.y, data.X.shape[0])
-        if isinstance(data.likelihood, SiteLikelihood)
-        else None
-        for data in sets
-    ]
-    if all(part is None for part in parts):
-        return None
-    return SitesOfParts(parts, [data.values.size for data in sets])
+    return stacked_sites((x.likelihood, x.y, x.X.shape[0], x.values.size) for x in sets)
 
 
 def link_of(sets: tuple[DataSet, ...]) -> str:

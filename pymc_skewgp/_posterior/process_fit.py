@@ -26,7 +26,7 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.likelihood import Values
 from pymc_skewgp._observations.observations import Observations, equal_rows
-from pymc_skewgp._observations.sites import SitesOfParts
+from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.function_fit import (
     CoordinateFit,
@@ -42,7 +42,7 @@ from pymc_skewgp._validation import FloatArray, Seed
 # Predictors of sites as functions of a Gaussian vector's coordinates, and EP of them.
 
 
-def site_log_density(given: Conditioning, sites: SitesOfParts, skip: int) -> SiteLogDensity:
+def site_log_density(given: Conditioning, sites: Sites, skip: int) -> SiteLogDensity:
     """Log density of the sites in the coordinates of z, of whose values the first `skip` have none.
 
     Raises
@@ -63,7 +63,7 @@ def site_log_density(given: Conditioning, sites: SitesOfParts, skip: int) -> Sit
     return SiteLogDensity(sites.log_prob, offset, sites.of(given.factor[skip:]))
 
 
-def factors_of(sites: SitesOfParts, density: SiteLogDensity) -> SiteFactors:
+def factors_of(sites: Sites, density: SiteLogDensity) -> SiteFactors:
     """What EP asks."""
     return SiteFactors(sites.log_prob, sites.slopes, density.offset)
 
@@ -92,7 +92,7 @@ class SiteDraws:
     Parameters
     ----------
     given : Conditioning
-    sites : SitesOfParts
+    sites : Sites
         Of the values of z after its first `n_latent`.
     n_latent : int
     constrained : ndarray of bool
@@ -104,7 +104,7 @@ class SiteDraws:
     def __init__(
         self,
         given: Conditioning,
-        sites: SitesOfParts,
+        sites: Sites,
         n_latent: int,
         constrained: NDArray[np.bool_],
         rung: Rung = DEFAULT.first,
@@ -185,7 +185,7 @@ class SiteFit(CoordinateFit):
         What the data are about.
     given : Observations or Conditioning
         Rows of these values, none of them where all data are sites; or f given these.
-    sites : SitesOfParts
+    sites : Sites
     constrained : ndarray of bool, shape (m,)
         Which of the rows that are intervals are constraints.
     single_rows : FunctionFit, optional
@@ -197,7 +197,7 @@ class SiteFit(CoordinateFit):
         prior: Prior,
         parts: Sequence[Values],
         given: Observations | Conditioning,
-        sites: SitesOfParts,
+        sites: Sites,
         constrained: NDArray[np.bool_],
         single_rows: FunctionFit | None = None,
     ) -> None:

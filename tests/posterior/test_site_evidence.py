@@ -9,7 +9,7 @@ from scipy.special import log_ndtr, logsumexp
 from site_oracles import site_posterior
 
 import pymc_skewgp as sg
-from pymc_skewgp._model.gp.distribution_graph import parametric_graph
+from pymc_skewgp._model.gp.distribution_graph import distribution_graph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._observations.sites import LikelihoodFamily
 from pymc_skewgp._posterior.evidence_gradient import (
@@ -150,7 +150,7 @@ def log_laplace_evidence(cov, mean, y, rates):
 
 
 def compiled(distribution):
-    return SiteFunctions(parametric_graph(distribution, 2), distribution)
+    return SiteFunctions(distribution_graph(distribution, 2), distribution)
 
 
 # Family, powers of the two sites, and whether b is among the parameters.
@@ -211,7 +211,7 @@ def test_gradient_where_y_is_impossible_beyond_a_limit():
         none,
         np.zeros((0, 0)),
     )
-    graph = parametric_graph(lambda eta: pm.Uniform.dist(eta, eta + 1.0), 1)
+    graph = distribution_graph(lambda eta: pm.Uniform.dist(eta, eta + 1.0), 1)
     sites = SiteFunctions(graph).at(np.array([y]), [])
     found = evidence_by_pairs(terms, sites, 1024, 1)
 

@@ -37,7 +37,7 @@ from pymc_skewgp._model.graph.members import labels_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._model.steps.block_move import LatentAtPoint
 from pymc_skewgp._observations.observations import intervals
-from pymc_skewgp._observations.sites import Sites, SitesGiven, SitesOfParts
+from pymc_skewgp._observations.sites import Sites, SitesGiven
 from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs, sun_given
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
@@ -420,7 +420,7 @@ class _BlockFunctions:
             return case
         A, a = self._design(*self._arguments(values))
         known = Sites(np.asarray(A, np.float64), a, sites.log_prob, sites.slopes)
-        return case._replace(sites=SitesOfParts([known], [prior.mu.size]))
+        return case._replace(sites=known)
 
     def _arguments(self, values: dict[str, NDArray[Any]]) -> list[Any]:
         return [values[x.name] for x in self._inputs]

@@ -208,28 +208,12 @@ class MarginalData(pm.Distribution):
         )
 
 
-class RowsGiven(NamedTuple):
-    """What the density of a `MarginalData` variable is made of, as graphs.
+def rows_given(
+    op: MarginalDataRV, value: Any, parameters: Sequence[Any]
+) -> tuple[SunParameters, NoisyRows, tuple[SitesOfData, ...], SiteKinds]:
+    """The predictors of the rows of a `MarginalData` variable, its rows, sites on the last of them.
 
-    Attributes
-    ----------
-    sun : SunParameters
-        Predictors of the rows.
-    rows : NoisyRows
-    sites : tuple of SitesOfData
-        On the last rows.
-    kinds : SiteKinds
-        The same without graphs.
-    """
-
-    sun: SunParameters
-    rows: NoisyRows
-    sites: tuple[SitesOfData, ...]
-    kinds: SiteKinds
-
-
-def rows_given(op: MarginalDataRV, value: Any, parameters: Sequence[Any]) -> RowsGiven:
-    """The predictors of the rows of a `MarginalData` variable, its rows and its sites.
+    And these sites without graphs.
 
     Raises
     ------
@@ -245,14 +229,12 @@ def rows_given(op: MarginalDataRV, value: Any, parameters: Sequence[Any]) -> Row
     kinds = op.kinds.with_value(known)
     sun, random = SunParameters(*parameters[:_N_SUN]), parameters[_N_SUN:]
     parts = kinds.rows(random)
-    given = [x for x, part in zip(kinds.parts, parts, strict=True) if part.sites is not None]
-    sites = tuple(part.sites for part in parts if part.sites is not None)
+    given = [(x.y, part.sites) for x, part in zip(kinds.parts, parts, strict=True) if part.sites]
     without_graphs = SiteKinds(
-        tuple(part.family for part in sites),
-        tuple(x.y for x in given),
-        tuple(tuple(x.type.ndim for x in part.parameters) for part in sites),
+        tuple((x.family, y, [p.type.ndim for p in x.parameters]) for y, x in given)
     )
-    return RowsGiven(*rows_of_parts(sun, parts), sites, without_graphs)
+    sun, rows = rows_of_parts(sun, parts)
+    return sun, rows, tuple(sites for _, sites in given), without_graphs
 
 
 @_logprob.register(MarginalDataRV)

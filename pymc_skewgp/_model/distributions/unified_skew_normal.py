@@ -22,12 +22,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 import pymc_skewgp._errors
-from pymc_skewgp._errors import (
-    JitterWarning,
-    NotConjugateWarning,
-    NotPositiveDefiniteError,
-    warnings_are_wanted,
-)
+from pymc_skewgp import _errors
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._model.ops.densities import (
@@ -146,11 +141,11 @@ def check_positive_definite(name: str, matrix: FloatArray) -> None:
     A log density cannot add jitter: it has to be a smooth function of the matrix.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("error", JitterWarning)
+        warnings.simplefilter("error", _errors.JitterWarning)
         try:
             linalg.cholesky(name, matrix)
-        except JitterWarning as warning:
-            raise NotPositiveDefiniteError(
+        except _errors.JitterWarning as warning:
+            raise _errors.NotPositiveDefiniteError(
                 f"{name} is numerically singular, so that the log density is -inf everywhere: "
                 "add a small multiple of the identity to it (1e-6 of its mean variance)."
             ) from warning
@@ -205,8 +200,8 @@ def warn_of_other_methods() -> None:
             return
         advice = advice or _ADVICE.get(called)
         frame = frame.f_back
-    if advice is not None and warnings_are_wanted():
-        warnings.warn(f"{advice}.", NotConjugateWarning, skip_file_prefixes=_PACKAGES)
+    if advice is not None and _errors.warnings_are_wanted():
+        warnings.warn(f"{advice}.", _errors.NotConjugateWarning, skip_file_prefixes=_PACKAGES)
 
 
 # Vector random variables whose equal rows are drawn together, in NumPy and under numba.

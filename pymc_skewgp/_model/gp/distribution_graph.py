@@ -1,6 +1,6 @@
 """A function from a predictor to a PyMC distribution, as a checked graph of log p(y_i | eta_i)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from functools import cached_property, singledispatch
 from inspect import Parameter, signature
@@ -25,7 +25,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_skewgp._errors import DrawOverflowWarning, NotSitesError, warn
-from pymc_skewgp._model.gp.functions import Point, as_value, is_random
+from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.graph.entrywise import Coupling, checked_by_entry, coupling
 from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import PLAIN_LOOPS, doubles, in_double, plain_function
@@ -73,47 +73,40 @@ class DistributionGraph(NamedTuple):
         return distribution_name(self.variable)
 
 
-def distribution_graph(distribution: Distribution, n: int, point: Point) -> DistributionGraph:
-    """The distribution of `n` values, its random hyperparameters replaced by values in `point`.
+def distribution_graph(
+    distribution: Distribution, n: int, known: Container[str] = ()
+) -> DistributionGraph:
+    """The distribution of `n` values, with inputs in place of what has values.
+
+    These are random hyperparameters, and whatever has one of the names that are `known`.
 
     Raises
     ------
     TypeError
         For what is no unnamed PyMC distribution.
     ValueError
-        For another shape, or a hyperparameter without a value.
+        For another shape.
     NotSitesError
         Where the log probability is not a sum of functions of one predictor each.
     """
     eta: Any = pt.tensor("eta", dtype="float64", shape=(n,))
     with doubles():
-        variable = _without_hyperparameters(_called(distribution, eta), point, eta)
-        return _checked(variable, eta, n)
-
-
-def parametric_graph(distribution: Distribution, n: int) -> DistributionGraph:
-    """The same with inputs in place of random hyperparameters.
-
-    Raises
-    ------
-    TypeError, ValueError, NotSitesError
-        As `distribution_graph`.
-    """
-    eta: Any = pt.tensor("eta", dtype="float64", shape=(n,))
-    with doubles():
         variable = _called(distribution, eta)
-        named = {v for v in ancestors([variable]) if is_random(v) and v.name} - {variable}
+        # A hyperparameter may have their names.
+        above = set(ancestors([variable])) - {variable, eta}
+        named = {v for v in above if v.name and (v.name in known or is_random(v))}
         nearest = set(ancestors([variable], blockers=named))
         random = tuple(sorted(named & nearest, key=lambda v: v.name))
         parameters = tuple(v.type(name=v.name) for v in random)
         if random:
             replace = dict(zip(random, parameters, strict=True))
             variable = graph_replace([variable], replace, strict=False)[0]
-        found = _checked(variable, eta, n)
-    return found._replace(random=random, parameters=parameters)
+        y, log_prob, doubt = _checked(variable, eta, n)
+    return DistributionGraph(eta, y, variable, log_prob, doubt, random, parameters)
 
 
-def _checked(variable: Any, eta: Any, n: int) -> DistributionGraph:
+def _checked(variable: Any, eta: Any, n: int) -> tuple[Any, Any, Coupling | None]:
+    """Values, their log probability, and a doubt whether it keeps entries apart."""
     _refuse_other_shapes(variable, n)
     y = pt.tensor("y", dtype=variable.dtype, shape=(n,))
     log_prob = _log_prob(variable, y)
@@ -133,7 +126,7 @@ def _checked(variable: Any, eta: Any, n: int) -> DistributionGraph:
     found = coupling(log_prob, eta)
     if found is not None and found.certain:
         raise coupled(name, found.operation)
-    return DistributionGraph(eta, y, variable, log_prob, found)
+    return y, log_prob, found
 
 
 def coupled(name: str, operation: str) -> NotSitesError:
@@ -184,23 +177,6 @@ def _refuse_several_functions(distribution: Distribution) -> None:
             f"the likelihood takes {len(needed)} predictors, {', '.join(needed)}, and is called "
             f"with one, of one function: {_SEVERAL}"
         )
-
-
-def _without_hyperparameters(variable: Any, point: Point, eta: Any) -> Any:
-    """The variable with values for those of a model that it depends on."""
-    own = (variable, eta)  # a hyperparameter may have their names
-    given = [v for v in ancestors([variable]) if v.name in point and v not in own]
-    values = {v: as_value(v, point[v.name]) for v in given if isinstance(v, TensorVariable)}
-    if values:
-        variable = graph_replace([variable], values, strict=False)[0]
-    missing = sorted({v.name for v in ancestors([variable]) if is_random(v) and v.name})
-    if missing:
-        raise ValueError(
-            f"the likelihood depends on the random variable(s) {', '.join(missing)} of a model: "
-            f"give values, as in point={{{missing[0]!r}: 1.0}}, or write the likelihood as an "
-            "observed variable of that model, with f from gp.prior, and use pm.sample."
-        )
-    return variable
 
 
 def _refuse_other_shapes(variable: Any, n: int) -> None:

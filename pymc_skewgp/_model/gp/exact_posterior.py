@@ -1,7 +1,7 @@
 """The exact posterior of a SkewGP at values of its hyperparameters, and of the mean."""
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,17 +36,12 @@ def likelihood_at(likelihood: Any, point: functions.Point) -> Any:
     """
     if callable(likelihood) and not isinstance(likelihood, type | Likelihood):
         return DistributionSites(likelihood, point)
-    if isinstance(likelihood, type) or not is_dataclass(likelihood):  # none, or refused later
+    if not isinstance(likelihood, Likelihood):  # none, or refused later
         return likelihood
-    found: dict[str, Any] = {}
-    for field in fields(likelihood):
-        value = getattr(likelihood, field.name)
-        if isinstance(value, Variable):
-            found[field.name] = functions.compile_at([], value, point)()
-        elif isinstance(value, Likelihood):  # the one that has weights
-            found[field.name] = likelihood_at(value, point)
-    known: Any = likelihood
-    return replace(known, **found) if found else known
+    graphs = likelihood.graphs.items()
+    return likelihood.with_parameters(
+        {name: functions.compile_at([], x, point)() for name, x in graphs}
+    )
 
 
 # A process whose mean has Gaussian coefficients that have no values: they go into its kernel.
@@ -55,44 +50,39 @@ def likelihood_at(likelihood: Any, point: functions.Point) -> Any:
 class CoefficientCovariance(pm.gp.cov.Covariance):
     """Covariance M S M' of a mean M b, with S the prior covariance of b."""
 
-    def __init__(self, mean: "_MeanOf", n_columns: int) -> None:
+    def __init__(self, mean: Callable[[Any], AffineMean], n_columns: int) -> None:
         super().__init__(n_columns)
         self._mean = mean
 
     def full(self, X: Any, Xs: Any = None) -> Any:
         """Matrix of covariances."""
-        left = self._mean.at(X)
-        right = left if Xs is None else self._mean.at(Xs)
+        left = self._mean(X)
+        right = left if Xs is None else self._mean(Xs)
         return left.design @ left.cov @ right.design.T
 
     def diag(self, X: Any) -> Any:
         """Variances."""
-        found = self._mean.at(X)
+        found = self._mean(X)
         return ((found.design @ found.cov) * found.design).sum(axis=1)
 
 
 class MeanOfCoefficients(pm.gp.mean.Mean):
     """A mean with its coefficients at their prior means."""
 
-    def __init__(self, mean: "_MeanOf") -> None:
+    def __init__(self, mean: Callable[[Any], AffineMean]) -> None:
         super().__init__()
         self._mean = mean
 
     def __call__(self, X: Any) -> Any:
         """Mean at the rows of `X`."""
-        return self._mean.at(X).mean
+        return self._mean(X).mean
 
 
-class _MeanOf:
-    """A mean function, and which of its variables are coefficients."""
-
-    def __init__(self, mean_func: Any, variables: Sequence[Any], coefficients: list[Any]) -> None:
-        self._mean_func, self._variables, self._coefficients = mean_func, variables, coefficients
-
-    def at(self, X: Any) -> AffineMean:
-        """At the rows of `X`."""
-        mean = mean_of_values(self._mean_func, [ValuesAt(X)])
-        return affine_mean(self._variables, self._coefficients, mean)
+def _affine_mean_at(
+    mean_func: Any, variables: Sequence[Any], coefficients: list[Any], X: Any
+) -> AffineMean:
+    """A mean function, some of whose variables are coefficients, at the rows of `X`."""
+    return affine_mean(variables, coefficients, mean_of_values(mean_func, [ValuesAt(X)]))
 
 
 def can_be_integrated(gp: Any, n_functions: int, coregion: Any) -> bool:
@@ -140,7 +130,7 @@ def functions_at(gp: Any, point: Container[str], can_be: Callable[[], bool]) -> 
             "without pseudo-points and for data of one function; integrate(gp, X, y) does so, and "
             "draws them, in any case."
         )
-    found = _MeanOf(mean_func, model.free_RVs, chosen)
+    found = partial(_affine_mean_at, mean_func, model.free_RVs, chosen)
     return cov_func + CoefficientCovariance(found, columns or 1), MeanOfCoefficients(found)
 
 

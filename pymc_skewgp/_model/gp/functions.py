@@ -169,14 +169,15 @@ class _OfArrays:
     def __init__(
         self, function: Any, point: Point | None = None, shared: SharedFunctions | None = None
     ) -> None:
-        self._given, self._shared, self._point = function, shared, as_point(point)
+        self._given, self._point = function, as_point(point)
+        self._shared = SharedFunctions() if shared is None else shared
         self._compiled: dict[Any, Any] = {}
         # Refused now is what `point` lacks; of shared functions once, at their first point.
-        if shared is None or type(self) not in shared.checked:
+        if type(self) not in self._shared.checked:
             left = pt.matrix("X")
-            values_at([left], function(left), self._point)
-        if shared is not None:
-            shared.checked.add(type(self))
+            for node in hyperparameters([function(left)], self._point, [left], "point"):
+                as_value(node, self._point[node.name])
+        self._shared.checked.add(type(self))
 
     def __getstate__(self) -> dict[str, Any]:
         # Compiled again when needed, in a tenth of a second.
@@ -188,10 +189,7 @@ class _OfArrays:
     def _at(self, key: Any, graph: Graph, *arrays: FloatArray) -> FloatArray:
         """A graph at arrays, compiled once for each key."""
         if key not in self._compiled:
-            if self._shared is None:
-                self._compiled[key] = compile_at(*graph(), self._point)
-            else:
-                self._compiled[key] = self._shared.at((type(self), key), graph, self._point)
+            self._compiled[key] = self._shared.at((type(self), key), graph, self._point)
         return np.asarray(self._compiled[key](*arrays))
 
 
@@ -290,24 +288,7 @@ def compile_at(inputs: list[Any], output: Any, point: Point) -> Any:
     ValueError
         When a random variable has no value in `point`, or one that does not fit.
     """
-    values = values_at(inputs, output, point)
-    # As inputs, so that another point of an equal graph needs no compilation.
-    given = {node: node.type() for node, _ in values}
-    function = plain_function([*inputs, *given.values()], output, given)
-    arrays = [value.data for _, value in values]
-    return lambda *x: function(*x, *arrays)
-
-
-def values_at(inputs: list[Any], output: Any, point: Point) -> list[tuple[Any, Any]]:
-    """The variables in `output` that `point` gives values for, each with its value.
-
-    Raises
-    ------
-    ValueError
-        As for `compile_at`.
-    """
-    found = hyperparameters([output], point, inputs, "point")
-    return [(node, as_value(node, point[node.name])) for node in found]
+    return SharedFunctions().at(None, lambda: (inputs, output), point)
 
 
 def _inputs(name: str, n_columns: int) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import islice, starmap
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,30 +20,16 @@ from pymc_skewgp._model.gp import process
 from pymc_skewgp._model.gp.functions import hyperparameters
 from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt, data_of_model, process_beyond
 from pymc_skewgp._model.graph.collapsed import OwnScale, with_coefficients
-from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites
 from pymc_skewgp._model.ops.densities import sun_of_process
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
-from pymc_skewgp._observations.likelihood import (
-    Likelihood,
-    Values,
-    as_inputs,
-    derivative_groups,
-    function_index,
-    input_index,
-)
-from pymc_skewgp._observations.observations import Observations, stacked
-from pymc_skewgp._observations.sites import SiteLikelihood, SitesOfParts
+from pymc_skewgp._observations import likelihood as base
+from pymc_skewgp._observations.observations import stacked
+from pymc_skewgp._observations.sites import Sites
+from pymc_skewgp._posterior import output
 from pymc_skewgp._posterior.conditioning import Conditioning, process_given
 from pymc_skewgp._posterior.draws_with_evidence import Case, draws_of_many
-from pymc_skewgp._posterior.output import (
-    DRAWN_GROUPS,
-    as_datatree,
-    by_function,
-    own_coords,
-    own_dim,
-)
-from pymc_skewgp._posterior.prior import DataSet, n_functions, units_of
+from pymc_skewgp._posterior.prior import DataSet, n_functions, sites_of, units_of
 from pymc_skewgp._sun.parameters import SunParameters, independent_sun_draws
 from pymc_skewgp._validation import FloatArray, as_count
 
@@ -188,52 +174,31 @@ def latent_tree(
     trace: Dataset, sets: DataSets, drawn: LatentDraws, rng: np.random.Generator
 ) -> DataTree:
     """The variables of `trace` with the draws, replicated data, log likelihoods and predictions."""
-    groups: dict[str, dict[str, Any]] = {name: {} for name in DRAWN_GROUPS}
-    groups["sample_stats"]["relative_ess"] = drawn.relative_ess
-    dims: dict[str, list[str]] = {}
-    one_each: dict[str, list[str]] = {}
-    coords: dict[str, Any] = {"feature": np.arange(sets[0].X.shape[1])}
+    found = output.DataGroups.of(sets)
+    found.groups["sample_stats"]["relative_ess"] = drawn.relative_ess
+    rows = {data.named("obs_id") for data in sets}.intersection(trace.variables)
+    found.coords.update({row: trace[row] for row in rows})
+
+    def of_each(i: int, own: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
+        log_likelihoods, replicates = [], []
+        for likelihood, part in _by_likelihood(drawn, i, own):
+            log_likelihoods.append(likelihood.log_likelihood(sets[i].y, part))
+            new = likelihood.replicate(sets[i].y, part, log_likelihoods[-1], rng)
+            replicates.append(new)
+        return _stacked(log_likelihoods, drawn), _stacked(replicates, drawn)
+
     start = 0
-    for i, data in enumerate(sets):
-        likelihood, y, size = data.likelihood, data.y, data.values.size
-        f_name, X_name, y_name, row = (data.named(x) for x in (drawn.name, "X", "y", "obs_id"))
-        groups["constant_data"][X_name], dims[X_name] = data.X, [row, "feature"]
-        if drawn.at_data:
-            own = by_function(drawn.f[..., start : start + size], data)
-            start += size
-            groups["posterior"][f_name] = own
-            dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
-        coords[row] = trace.get(row, np.arange(data.X.shape[0]))
-        coords |= own_coords(data)
-        if not likelihood.has_data:
-            continue
-        observed = data.named(likelihood.y_dim)
-        inner = [data.named(dim) for dim in likelihood.y_inner_dims]
-        for name, values in likelihood.observed(y).items():
-            groups["observed_data"][data.named(name)] = values
-            dims[data.named(name)] = [observed, *inner]
-        dims[y_name] = [observed, *inner]
-        if drawn.at_data:
-            found = _of_each(drawn, i, own, y, rng)
-            groups["log_likelihood"][y_name], groups["posterior_predictive"][y_name] = found
-            one_each[y_name] = [observed]
-            if observed not in coords:
-                coords[observed] = np.arange(found[0].shape[-1])
-    pred_dims = dict(dims)
+    if drawn.at_data:
+        found.add_draws(sets, drawn.f, drawn.name, of_each)
+        start = sum(data.values.size for data in sets)
+    pred_dims = dict(found.dims)
     if drawn.Xnew is not None:
-        new = _predictions(sets, drawn, drawn.f[..., start:], rng)
-        groups["predictions"], own_dims = new
-        groups["predictions_constant_data"] = {"X": drawn.Xnew}
+        new, own_dims = _predictions(sets, drawn, drawn.f[..., start:], rng)
+        found.groups["predictions"] = new
+        found.groups["predictions_constant_data"] = {"X": drawn.Xnew}
         pred_dims |= {**own_dims, "X": ["pred_id", "feature"]}
-        coords["pred_id"] = np.arange(drawn.Xnew.shape[0])
-    tree = as_datatree(
-        {name: group for name, group in groups.items() if group},
-        dims=dims,
-        pred_dims=pred_dims,
-        coords=coords,
-        attrs={"method": "twisted"},
-        dims_of={"log_likelihood": one_each} if one_each else {},
-    )
+        found.coords["pred_id"] = np.arange(drawn.Xnew.shape[0])
+    tree = found.tree({"method": "twisted"}, pred_dims)
     for group, node in tree.children.items():
         if "draw" in node.dims:  # those of a thinned trace do not count from 0
             tree[group].dataset = node.dataset.assign_coords(chain=trace.chain, draw=trace.draw)
@@ -241,17 +206,6 @@ def latent_tree(
         trace = trace.merge(tree["posterior"].dataset, join="exact")
     tree["posterior"] = DataTree(trace)
     return tree
-
-
-def _of_each(
-    drawn: LatentDraws, which: int, f: FloatArray, y: Any, rng: np.random.Generator
-) -> tuple[FloatArray, NDArray[Any]]:
-    """Log likelihoods and replicated data, each draw with the parameters that it has."""
-    log_likelihoods, replicates = [], []
-    for likelihood, own in _by_likelihood(drawn, which, f):
-        log_likelihoods.append(likelihood.log_likelihood(y, own))
-        replicates.append(likelihood.replicate(y, own, log_likelihoods[-1], rng))
-    return _stacked(log_likelihoods, drawn), _stacked(replicates, drawn)
 
 
 def _predictions(
@@ -275,13 +229,13 @@ def _predictions(
         for name in several[0]:
             further = data.likelihood.predicted_dims.get(name, ())
             found[data.named(name)] = _stacked([draws[name] for draws in several], drawn)
-            dims[data.named(name)] = ["pred_id", *(own_dim(data, dim) for dim in further)]
+            dims[data.named(name)] = ["pred_id", *(output.own_dim(data, dim) for dim in further)]
     return found, dims
 
 
 def _by_likelihood(
     drawn: LatentDraws, which: int, f: FloatArray
-) -> list[tuple[Likelihood, FloatArray]]:
+) -> list[tuple[base.Likelihood, FloatArray]]:
     """Draws of f, (draws, ...), with the likelihood of each; all together where it is the same."""
     flat = f.reshape(-1, *f.shape[2:])
     own = [kinds[which] for kinds in drawn.likelihoods.ravel()]
@@ -296,46 +250,6 @@ def _stacked(parts: list[Any], drawn: LatentDraws) -> NDArray[Any]:
 
 
 _LEAST_FRACTION = 0.1
-
-
-class _Kinds(NamedTuple):
-    """Data of each kind, and what of the functions they and new points are about."""
-
-    names: list[str]
-    known: list[KnownData | KnownSites]
-    values: list[Values]
-    n_functions: int
-
-    def at(self, random: Sequence[FloatArray]) -> list[Likelihood]:
-        """Likelihoods with these values of their random parameters, one after the other."""
-        rest = iter(random)
-        return [
-            part.at(dict(zip(part.random, islice(rest, len(part.random)), strict=True)))
-            for part in self.known
-        ]
-
-    def rows(self, likelihoods: Sequence[Likelihood], variances: FloatArray) -> Observations:
-        """Rows of all the data; `variances` are the prior ones of their values."""
-        parts, sizes, start = [], [values.size for values in self.values], 0
-        for known, likelihood, size in zip(self.known, likelihoods, sizes, strict=False):
-            rows = likelihood.observations(known.y, known.X.shape[0])
-            if likelihood.relative_noise:
-                rows = replace(rows, S=rows.S * variances[start : start + size])
-            start += size
-            parts.append(rows)
-        return stacked(parts, sizes[: len(parts)])
-
-    def sites(self, likelihoods: Sequence[Likelihood]) -> SitesOfParts | None:
-        """Observations that are no rows; None where all are."""
-        parts = [
-            likelihood.sites(known.y, known.X.shape[0])
-            if isinstance(likelihood, SiteLikelihood)
-            else None
-            for known, likelihood in zip(self.known, likelihoods, strict=True)
-        ]
-        if all(part is None for part in parts):
-            return None
-        return SitesOfParts(parts, [values.size for values in self.values[: len(parts)]])
 
 
 def draw_latent(
@@ -397,14 +311,14 @@ class AtDraw(NamedTuple):
         One for each kind of data.
     signs : tuple of ndarray
         Prior covariance, phase and truncation at the pseudo-points.
-    sites : SitesOfParts or None
+    sites : Sites or None
         Observations that are no rows, of the values after the pseudo-points.
     """
 
     given: Conditioning
-    likelihoods: list[Likelihood]
+    likelihoods: list[base.Likelihood]
     signs: tuple[FloatArray, FloatArray, FloatArray]
-    sites: SitesOfParts | None
+    sites: Sites | None
 
 
 class LatentGivenData:
@@ -433,32 +347,41 @@ class LatentGivenData:
     def __init__(
         self, gp: Any, data: DataOfModel, Xnew: FloatArray | None, coefficients: Sequence[Any] = ()
     ) -> None:
-        kinds, graphs = _kinds(data, Xnew)
-        self._kinds = kinds
-        self.sets = tuple(
-            DataSet(own, known.X, known.y, known.likelihood)
-            for own, known in zip(kinds.names, kinds.known, strict=True)
-        )
+        self._known = known = data.known()
+        names = zip(data.kinds, known, strict=True)
+        self.sets = tuple(DataSet(name, x.X, x.y, x.likelihood) for name, x in names)
+        k = max(x.n_functions for x in known)
+        graphs, values = data.values(known), [x.values for x in self.sets]
+        if Xnew is not None:
+            graphs.append(process.ValuesAt(Xnew, k))
+            values.append(base.Values(Xnew, k))
         shapes = [tuple(map(int, rv.shape.eval(mode=PLAIN))) for rv in coefficients]
         self.coefficient_shapes = {rv.name: n for rv, n in zip(coefficients, shapes, strict=True)}
         n_coefficients = sum(int(np.prod(shape, dtype=int)) for shape in shapes)
-        self.size = sum(values.size for values in kinds.values) + n_coefficients
-        self.n_signs = gp.n_pseudo_points * kinds.n_functions
-        self._outputs = _outputs(gp, data, kinds, graphs)
-        self._units = _unit_groups(gp, kinds, self.n_signs)
+        self.size = sum(x.size for x in values) + n_coefficients
+        self.n_signs = gp.n_pseudo_points * k
+        coregion = process.as_coregion_graph(data.coregion, k)
+        phase, truncation, _ = process.signs_of_functions(gp, k)
+        random = [x for part in known for x in part.random.values()]
+        self._outputs = [
+            process.joint_covariance(gp, graphs, 0.0, coregion)[1],
+            process.mean_of_values(gp.mean_func, graphs),
+            *map(pt.as_tensor_variable, (phase, truncation, *random)),
+        ]
+        if self.n_signs:
+            values = [base.Values(np.zeros((gp.n_pseudo_points, 1)), k), *values]
+        self._units = _unit_groups(values, k)
         if coefficients:
             self._outputs = _with_coefficients(
                 data.model, coefficients, self._outputs, self.n_signs
             )
             end = self.n_signs + self.size
             self._units |= {i: np.array([i]) for i in range(end - n_coefficients, end)}
-        # Of a function that gives a distribution each takes a compilation.
-        self._known = None if any(part.random for part in kinds.known) else kinds.at([])
 
     @property
     def has_sites(self) -> bool:
         """Whether observations are no rows."""
-        return any(isinstance(part, KnownSites) for part in self._kinds.known)
+        return any(isinstance(part, KnownSites) for part in self._known)
 
     def each(
         self, trace: Dataset, description: str, progressbar: bool, *, along_path: bool = False
@@ -468,39 +391,30 @@ class LatentGivenData:
         s = self.n_signs
         for index, arrays in function.each(description, progressbar, along_path=along_path):
             cov, mean, phase, truncation, *random = arrays
-            likelihoods = self._known or self._kinds.at(random)
-            variances = cov.diagonal()
-            rows = self._kinds.rows(likelihoods, variances[s:])
+            sets, variances = self._sets_at(random), cov.diagonal()
+            parts, end = [], s
+            for x in sets:
+                rows, start = x.rows(), end
+                end = start + x.values.size
+                if x.likelihood.relative_noise:
+                    rows = replace(rows, S=rows.S * variances[start:end])
+                parts.append(rows)
+            rows = stacked(parts, [x.values.size for x in sets])
             units = units_of(variances, self._units)
             given = process_given(cov, mean, phase, truncation, rows, units)
             signs = cov[:s, :s], phase, truncation
-            yield index, AtDraw(given, likelihoods, signs, self._kinds.sites(likelihoods))
+            yield index, AtDraw(given, [x.likelihood for x in sets], signs, sites_of(sets))
 
-
-def _kinds(data: DataOfModel, Xnew: FloatArray | None) -> tuple[_Kinds, list[process.ValuesAt]]:
-    known = data.known()
-    k = max(part.n_functions for part in known)
-    graphs = data.values(known)
-    values = [Values(part.X, part.n_functions, part.likelihood.derivative) for part in known]
-    if Xnew is not None:
-        graphs.append(process.ValuesAt(Xnew, k))
-        values.append(Values(Xnew, k))
-    return _Kinds(list(data.kinds), known, values, k), graphs
-
-
-def _outputs(
-    gp: Any, data: DataOfModel, kinds: _Kinds, graphs: list[process.ValuesAt]
-) -> list[Any]:
-    """Prior moments, signs at pseudo-points, and random parameters of likelihoods, as graphs."""
-    coregion = process.as_coregion_graph(data.coregion, kinds.n_functions)
-    phase, truncation, _ = process.signs_of_functions(gp, kinds.n_functions)
-    return [
-        process.joint_covariance(gp, graphs, 0.0, coregion)[1],
-        process.mean_of_values(gp.mean_func, graphs),
-        pt.as_tensor_variable(phase),
-        pt.as_tensor_variable(truncation),
-        *(pt.as_tensor_variable(x) for part in kinds.known for x in part.random.values()),
-    ]
+    def _sets_at(self, random: list[FloatArray]) -> DataSets:
+        """Data under likelihoods with these values of their random parameters."""
+        # Of a function that gives a distribution each takes a compilation.
+        if not random:
+            return self.sets
+        rest = iter(random)
+        return tuple(
+            x._replace(likelihood=known.at({name: next(rest) for name in known.random}))
+            for x, known in zip(self.sets, self._known, strict=True)
+        )
 
 
 def _with_coefficients(
@@ -520,15 +434,12 @@ def _with_coefficients(
     return [pt.concatenate([top, bottom], axis=0), joint.mu, *others]
 
 
-def _unit_groups(gp: Any, kinds: _Kinds, n_latent: int) -> dict[Any, Any]:
+def _unit_groups(parts: Sequence[base.Values], n_functions: int) -> dict[Any, Any]:
     """Which values are of one function, or of one derivative of it, by that."""
-    parts = kinds.values
-    if n_latent:
-        parts = [Values(np.zeros((gp.n_pseudo_points, 1)), kinds.n_functions), *parts]
-    function, at = function_index(parts), input_index(parts)
+    function, at = base.function_index(parts), base.input_index(parts)
     found = {}
-    for derivative, inputs in derivative_groups(parts).items():
-        for k in range(kinds.n_functions):
+    for derivative, inputs in base.derivative_groups(parts).items():
+        for k in range(n_functions):
             rows = np.flatnonzero(np.isin(at, inputs) & (function == k))
             if rows.size:
                 found[derivative, k] = rows
@@ -561,7 +472,7 @@ def continue_latent(
     for index, arrays in function.each(f"Drawing {name}", progressbar):
         with no_warnings():  # of the jitter that f at one of the data needs
             new[index] = independent_sun_draws(SunParameters(*arrays), 1, rng)[0]
-    tree = as_datatree(
+    tree = output.as_datatree(
         {"predictions": {name: new}, "predictions_constant_data": {"X": Xnew}},
         dims={},
         pred_dims={name: ["pred_id"], "X": ["pred_id", "feature"]},
@@ -648,7 +559,7 @@ def sample_latent(
         raise ValueError("give both X and y, or neither (those of marginal_likelihood).")
     new = None
     if wanted.Xnew is not None:
-        new = process.as_input_graph("Xnew", as_inputs("Xnew", wanted.Xnew), gp.n_columns)
+        new = process.as_input_graph("Xnew", base.as_inputs("Xnew", wanted.Xnew), gp.n_columns)
     how: dict[str, Any] = {"rng": rng, "progressbar": progressbar}
     known = wanted.function_of(idata)
     if known is None and not wanted.given and not wanted.data:

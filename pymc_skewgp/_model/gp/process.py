@@ -312,37 +312,31 @@ def _check_constants(gp: Any, mean: Any, cov: Any, jitter: float) -> None:
 # Pseudo-points of a SkewGP with their phases and truncations: numbers, or variables of a model.
 
 
-class PseudoPoints(NamedTuple):
-    """Where the sign of f is known, which sign it is, and how strictly.
-
-    Attributes
-    ----------
-    points : (s, d) array or variable, or None
-    phase, truncation : (s,) array or variable
-    """
-
-    points: Any
-    phase: Any
-    truncation: Any
-
-
-def as_pseudo_points(points: Any, phase: Any, truncation: Any, n_columns: float) -> PseudoPoints:
+def as_pseudo_points(
+    points: Any, phase: Any, truncation: Any, n_columns: float
+) -> tuple[Any, Any, Any]:
     """The three arguments of `SkewGP`, checked as far as they are known."""
     if points is None:
         if phase is not None or isinstance(truncation, Variable) or np.any(truncation):
             raise ValueError("phase and truncation belong to pseudo_points: give those as well.")
-        return PseudoPoints(None, likelihood.as_phase(None, 0), np.zeros(0))
-    points = _as_points(points, n_columns)
-    s = shape_now(points)[0] or 0
-    return PseudoPoints(
-        points,
-        _per_point("phase", phase, s)
-        if isinstance(phase, Variable)
-        else likelihood.as_phase(phase, s),
-        (_per_point if isinstance(truncation, Variable) else as_vector)(
-            "truncation", truncation, s
-        ),
-    )
+        return None, likelihood.as_phase(None, 0), np.zeros(0)
+    if not isinstance(points, Variable):
+        points = likelihood.as_inputs("pseudo_points", points)
+    points = as_input_graph("pseudo_points", points, n_columns)
+    s, d = shape_now(points)
+    if s is None:
+        raise ValueError(
+            "pseudo_points must have a known number of rows: give the variable a static shape, as "
+            'in pm.Normal("r", shape=(2, 1)).'
+        )
+    if isinstance(points, Variable):
+        points = pt.specify_shape(points, (s, d))
+    if isinstance(phase, Variable):
+        phase = _per_point("phase", phase, s)
+    else:
+        phase = likelihood.as_phase(phase, s)
+    per_point = _per_point if isinstance(truncation, Variable) else as_vector
+    return points, phase, per_point("truncation", truncation, s)
 
 
 def pseudo_points_at(gp: Any, point: Point) -> dict[str, Any]:
@@ -354,20 +348,6 @@ def pseudo_points_at(gp: Any, point: Point) -> dict[str, Any]:
         name: compile_at([], value, point)() if isinstance(value, Variable) else value
         for name, value in values.items()
     }
-
-
-def _as_points(value: Any, n_columns: float) -> Any:
-    """A matrix with a known number of rows."""
-    if not isinstance(value, Variable):
-        value = likelihood.as_inputs("pseudo_points", value)
-    points = as_input_graph("pseudo_points", value, n_columns)
-    s, d = shape_now(points)
-    if s is None:
-        raise ValueError(
-            "pseudo_points must have a known number of rows: give the variable a static shape, as "
-            'in pm.Normal("r", shape=(2, 1)).'
-        )
-    return pt.specify_shape(points, (s, d)) if isinstance(points, Variable) else points
 
 
 def _per_point(name: str, value: Any, s: int) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -18,18 +18,13 @@ from pytensor.graph.utils import MethodNotDefined
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp import distribution_graph as graphs
-from pymc_skewgp._model.gp.functions import Point
-from pymc_skewgp._model.graph.entrywise import Coupling, checked_by_entry
+from pymc_skewgp._model.gp.functions import Point, as_value
+from pymc_skewgp._model.graph.entrywise import checked_by_entry
 from pymc_skewgp._model.ops.plain_mode import plain_function
+from pymc_skewgp._observations import sites
 from pymc_skewgp._observations.forecasts import averaged_forecasts, drawn_forecasts, drawn_quantiles
 from pymc_skewgp._observations.likelihood import Data, Mixture, as_integers, as_values
 from pymc_skewgp._observations.predictive_quantiles import NewValues
-from pymc_skewgp._observations.sites import (
-    SiteLikelihood,
-    SitesGiven,
-    parameter_differences,
-    slope_jumps,
-)
 from pymc_skewgp._validation import FloatArray
 
 # Numbers that one call works on: what it makes on the way then stays in the caches.
@@ -52,93 +47,21 @@ _NEARER = 60
 Parameters = Sequence[FloatArray]
 
 
-class _CompiledGraphs:
-    """Functions of data, blocks of predictors and parameters, compiled when they are first used."""
+def _kept(make: Callable[["SiteFunctions"], Any]) -> Any:
+    """A property made when it is first asked for, for all parameters that are `given` later."""
 
-    def __init__(
-        self,
-        graph: graphs.DistributionGraph,
-        distribution: graphs.Distribution | None,
-        compile_kwargs: Mapping[str, Any] | None,
-    ) -> None:
-        self.graph, self._compile_kwargs = graph, compile_kwargs
-        self.can_draw: bool | None = None
-        self.has_cdf: bool | None = None
-        self.drawn = graphs.DrawnValues(graph, distribution)
-        self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
+    def get(self: "SiteFunctions") -> Any:
+        if make.__name__ not in self._made:
+            self._made[make.__name__] = make(self)
+        return self._made[make.__name__]
 
-    def _compiled(self, output: Any) -> Any:
-        if self._compile_kwargs is None:
-            return plain_function(self._inputs, output)
-        options = {"on_unused_input": "ignore", **self._compile_kwargs}
-        return pytensor.function(self._inputs, output, **options)
-
-    @cached_property
-    def _log_prob_graph(self) -> Any:
-        return vectorize_graph(self.graph.log_prob, {self.graph.eta: self._block})
-
-    @cached_property
-    def log_prob(self) -> Any:
-        return self._compiled(self._log_prob_graph)
-
-    @cached_property
-    def slopes(self) -> Any:
-        """Of both slopes; None where PyTensor cannot differentiate."""
-        try:
-            first = pytensor.grad(self._log_prob_graph.sum(), self._block)
-            second = pytensor.grad(first.sum(), self._block, disconnected_inputs="ignore")
-            return self._compiled([first, second])
-        except _NO_GRADIENT:
-            return None
-
-    @cached_property
-    def in_parameters(self) -> Any:
-        """Of the derivatives in parameters; None where PyTensor cannot differentiate."""
-        weights = pt.matrix("weights", dtype="float64")
-        try:
-            weighted = (weights * self._log_prob_graph).sum()
-            found = pytensor.grad(
-                weighted, list(self.graph.parameters), disconnected_inputs="ignore"
-            )
-        except _NO_GRADIENT:
-            return None
-        y, block, *parameters = self._inputs
-        return plain_function([y, block, weights, *parameters], found)
-
-    @property
-    def _inputs(self) -> list[Any]:
-        return [self.graph.y, self._block, *self.graph.parameters]
-
-    @cached_property
-    def moments(self) -> Any:
-        """Of mean and standard deviation; None where they are not known."""
-        try:
-            found = graphs.moments(self.graph.variable)
-            made = [vectorize_graph(x, {self.graph.eta: self._block}) for x in found]
-        except UndefinedMomentException:
-            return _UNDEFINED
-        except Exception:  # of many kinds: there is no rule, or PyTensor cannot vectorise it
-            return None
-        inputs = [self._block, *self.graph.parameters]
-        return plain_function(inputs, [pt.broadcast_to(x, self._block.shape) for x in made])
-
-    @cached_property
-    def cdf(self) -> Any:
-        """Of the log distribution function; None where PyMC has none for many values."""
-        graph = self.graph
-        y = pt.tensor("y", dtype=graph.variable.dtype, shape=self._block.type.shape)
-        inputs = [y, self._block, *graph.parameters]
-        try:
-            each = pm.logcdf(graph.variable, graph.y, warn_rvs=False)
-            each = checked_by_entry(each, graph.eta, broken=np.nan)
-            found = vectorize_graph(each, {graph.eta: self._block, graph.y: y})
-            return plain_function(inputs, pt.broadcast_to(found, self._block.shape))
-        except Exception:  # of many kinds
-            return None
+    return property(get, doc=make.__doc__)
 
 
 class SiteFunctions:
     """Functions of blocks of predictors, shape (S, n), with the parameters that were `given`.
+
+    Compiled when they are first used.
 
     Parameters
     ----------
@@ -158,34 +81,27 @@ class SiteFunctions:
         distribution: graphs.Distribution | None = None,
         compile_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        self._graph = graph
+        self.graph, self._compile_kwargs = graph, compile_kwargs
         self._parameters: Parameters = ()
-        self._compiled = _CompiledGraphs(graph, distribution, compile_kwargs)
-
-    @property
-    def name(self) -> str:
-        """What PyMC calls the distribution."""
-        return self._graph.name
-
-    @property
-    def doubt(self) -> Coupling | None:
-        """An operation of which it is not known whether it keeps entries apart."""
-        return self._graph.doubt
+        self._made: dict[str, Any] = {}
+        self._drawn = graphs.DrawnValues(graph, distribution)
+        self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
+        self._inputs = [graph.y, self._block, *graph.parameters]
 
     @property
     def dtype(self) -> Any:
         """Type of the values."""
-        return np.dtype(self._graph.variable.dtype)
+        return np.dtype(self.graph.variable.dtype)
 
-    def at(self, y: Data, parameters: Parameters) -> SitesGiven:
+    def at(self, y: Data, parameters: Parameters) -> sites.SitesGiven:
         """See `SiteFamily`."""
         own = self.given([np.asarray(x, np.float64) for x in parameters])
         slopes = partial(own.slopes, y)
-        return SitesGiven(
+        return sites.SitesGiven(
             int(np.size(y)),
             partial(own.log_prob, y),
             slopes,
-            partial(slope_jumps, slopes),
+            partial(sites.slope_jumps, slopes),
             partial(own.in_parameters, y),
             has_parameters=bool(parameters),
         )
@@ -196,18 +112,42 @@ class SiteFunctions:
         found._parameters = parameters
         return found
 
+    def _compiled(self, output: Any) -> Any:
+        if self._compile_kwargs is None:
+            return plain_function(self._inputs, output)
+        options = {"on_unused_input": "ignore", **self._compile_kwargs}
+        return pytensor.function(self._inputs, output, **options)
+
+    @_kept
+    def _log_prob_graph(self) -> Any:
+        return vectorize_graph(self.graph.log_prob, {self.graph.eta: self._block})
+
+    @_kept
+    def _log_prob(self) -> Any:
+        return self._compiled(self._log_prob_graph)
+
     def log_prob(self, y: Any, eta: FloatArray) -> FloatArray:
         """Log p(y_i | eta_i) for `eta` of shape (..., n); -inf where it is not a number.
 
         Or infinite: the logarithm of a share that underflows, as far out in ``pm.Truncated``.
         """
-        found = _by_blocks(lambda block: self._compiled.log_prob(y, block, *self._parameters), eta)
+        found = _by_blocks(lambda block: self._log_prob(y, block, *self._parameters), eta)
         found[~(found < np.inf)] = -np.inf
         return found
 
+    @_kept
+    def _slopes(self) -> Any:
+        """None where PyTensor cannot differentiate."""
+        try:
+            first = pytensor.grad(self._log_prob_graph.sum(), self._block)
+            second = pytensor.grad(first.sum(), self._block, disconnected_inputs="ignore")
+            return self._compiled([first, second])
+        except _NO_GRADIENT:
+            return None
+
     def slopes(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Its first and second derivatives in eta_i."""
-        function = self._compiled.slopes
+        function = self._slopes
         if function is None:
             return self._differences(y, eta)
         first, second = _by_blocks(
@@ -221,45 +161,93 @@ class SiteFunctions:
                 own[wrong] = other[wrong]
         return first, second
 
+    def _differences(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Slopes from values at three places."""
+        h = _STEP * np.maximum(1.0, np.abs(eta))
+        below, here, above = (self.log_prob(y, eta + k * h) for k in (-1, 0, 1))
+        with np.errstate(invalid="ignore"):
+            return (above - below) / (2 * h), (above - 2 * here + below) / h**2
+
+    @_kept
+    def _in_parameters(self) -> Any:
+        """None where PyTensor cannot differentiate."""
+        weights = pt.matrix("weights", dtype="float64")
+        weighted = (weights * self._log_prob_graph).sum()
+        y, block, *parameters = self._inputs
+        try:
+            found = pytensor.grad(weighted, parameters, disconnected_inputs="ignore")
+        except _NO_GRADIENT:
+            return None
+        return plain_function([y, block, weights, *parameters], found)
+
     def in_parameters(self, y: Any, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
         """Derivatives of the sum of weights times `log_prob`, shape (k, n), in each parameter."""
-        if not self._parameters:
-            return []
-        found = [np.zeros(np.shape(x)) for x in self._parameters]
+        total = [np.zeros(np.shape(x)) for x in self._parameters]
         step = max(1, _BLOCK // max(eta.shape[1], 1))
-        for start in range(0, eta.shape[0], step):
-            own = slice(start, start + step)
-            for total, part in zip(
-                found, self._in_parameters(y, eta[own], weights[own]), strict=True
-            ):
-                total += part
-        return found
+        for start in range(0, eta.shape[0] if total else 0, step):
+            found = self._in_parameters_of_few(
+                y, eta[start : start + step], weights[start : start + step]
+            )
+            total = [x + part for x, part in zip(total, found, strict=True)]
+        return total
+
+    def _in_parameters_of_few(
+        self, y: Any, eta: FloatArray, weights: FloatArray
+    ) -> list[FloatArray]:
+        if self._in_parameters is not None:
+            found: list[FloatArray] = self._in_parameters(y, eta, weights, *self._parameters)
+            if all(np.isfinite(x).all() for x in found):
+                return found
+        return sites.parameter_differences(
+            lambda moved: self.given(moved).log_prob(y, eta), self._parameters, weights
+        )
+
+    @_kept
+    def _moments(self) -> Any:
+        """Of mean and standard deviation; None where they are not known."""
+        try:
+            found = graphs.moments(self.graph.variable)
+            made = [vectorize_graph(x, {self.graph.eta: self._block}) for x in found]
+        except UndefinedMomentException:
+            return _UNDEFINED
+        except Exception:  # of many kinds: there is no rule, or PyTensor cannot vectorise it
+            return None
+        shape = self._block.shape
+        return plain_function(self._inputs[1:], [pt.broadcast_to(x, shape) for x in made])
 
     @property
     def has_mean(self) -> bool:
         """Whether the distribution has a mean, be it that nobody knows it."""
-        return self._compiled.moments is not _UNDEFINED
+        return self._moments is not _UNDEFINED
 
-    def moments(self, eta: FloatArray) -> Any:
-        """Mean and standard deviation of y_i given eta_i, shape (2, ...); None if not known."""
-        function = self._compiled.moments
+    def moments_each(self, eta: FloatArray) -> Any:
+        """Mean and standard deviation given predictors of any shape, of one value; or None."""
+        function = self._moments
         if function in (None, _UNDEFINED):
             return None
         return _by_blocks(
-            lambda block: np.stack(function(block, *self._parameters)), eta, leading=(2,)
-        )
+            lambda block: np.stack(function(block, *self._parameters)), eta[..., None], leading=(2,)
+        )[..., 0]
 
-    @property
+    @_kept
+    def _cdf(self) -> Any:
+        """Of the log distribution function."""
+        graph = self.graph
+        y = pt.tensor("y", dtype=graph.variable.dtype, shape=self._block.type.shape)
+        each = pm.logcdf(graph.variable, graph.y, warn_rvs=False)
+        each = checked_by_entry(each, graph.eta, broken=np.nan)
+        found = vectorize_graph(each, {graph.eta: self._block, graph.y: y})
+        return plain_function([y, *self._inputs[1:]], pt.broadcast_to(found, self._block.shape))
+
+    @_kept
     def has_cdf(self) -> bool:
-        """Whether PyMC has the distribution function."""
-        if self._compiled.has_cdf is None:
-            block = np.zeros((3, *self._graph.eta.type.shape))
-            try:
-                self.cdf(block, block)
-                self._compiled.has_cdf = self._compiled.cdf is not None
-            except Exception:  # of many kinds, such as that it takes one value only
-                self._compiled.has_cdf = False
-        return self._compiled.has_cdf
+        """Whether PyMC has the distribution function, for many values."""
+        block = np.zeros((3, *self.graph.eta.type.shape))
+        try:
+            self.cdf(block, block)
+        except Exception:  # of many kinds, such as that it takes one value only
+            return False
+        return True
 
     def cdf(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """P(y_i at most this, given eta_i), both of shape (..., n).
@@ -267,7 +255,6 @@ class SiteFunctions:
         Where parameters are beyond double precision, that of a predictor that is nearer to 0.
         """
         values = np.floor(y).astype(self.dtype) if self.dtype.kind in "iub" else y
-
         found = self._cdf_at(values, eta)
         for _ in range(_NEARER):
             unknown = np.isnan(found)
@@ -277,69 +264,44 @@ class SiteFunctions:
             found = np.where(unknown, self._cdf_at(values, eta), found)
         return found
 
-    @property
-    def can_draw(self) -> bool:
-        """Whether PyMC can draw values."""
-        if self._compiled.can_draw is None:
-            here = np.zeros(self._graph.eta.type.shape)
-            try:
-                self.draws(here, np.random.default_rng(0))
-                self._compiled.can_draw = True
-            except NotImplementedError:
-                self._compiled.can_draw = False
-        return self._compiled.can_draw
-
-    def draws(self, eta: FloatArray, rng: np.random.Generator) -> Any:
-        """Values given predictors, as many as these."""
-        size = _LOOP_BLOCK if self._compiled.drawn.has_loop else _BLOCK
-        beyond: list[int] = []
-        found = _by_blocks(
-            lambda block: self._compiled.drawn(block, rng, self._parameters, beyond),
-            eta,
-            self.dtype,
-            size=size,
-        )
-        self._compiled.drawn.warn_beyond(beyond, eta.size)
-        return found
-
-    def moments_each(self, eta: FloatArray) -> Any:
-        """Mean and standard deviation given predictors of any shape, of one value; or None."""
-        found = self.moments(eta[..., None])
-        return None if found is None else found[..., 0]
+    def _cdf_at(self, y: Any, eta: FloatArray) -> FloatArray:
+        n = eta.shape[-1]
+        if not eta.size:
+            return np.zeros(eta.shape)
+        with np.errstate(all="ignore"):
+            found = self._cdf(y.reshape(-1, n), eta.reshape(-1, n), *self._parameters)
+        return np.exp(found).reshape(eta.shape)
 
     def cdf_each(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """P(a value is at most y) given predictors, of shapes that broadcast; of one value."""
         y, eta = (x[..., None] for x in np.broadcast_arrays(y, eta))
         return self.cdf(y, eta)[..., 0]
 
+    @_kept
+    def can_draw(self) -> bool:
+        """Whether PyMC can draw values."""
+        try:
+            self.draws(np.zeros(self.graph.eta.type.shape), np.random.default_rng(0))
+        except NotImplementedError:
+            return False
+        return True
+
+    def draws(self, eta: FloatArray, rng: np.random.Generator) -> Any:
+        """Values given predictors, as many as these."""
+        size = _LOOP_BLOCK if self._drawn.has_loop else _BLOCK
+        beyond: list[int] = []
+        found = _by_blocks(
+            lambda block: self._drawn(block, rng, self._parameters, beyond),
+            eta,
+            self.dtype,
+            size=size,
+        )
+        self._drawn.warn_beyond(beyond, eta.size)
+        return found
+
     def draw_each(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Values given predictors of any shape, of a distribution of one value."""
         return np.asarray(self.draws(eta[..., None], rng)[..., 0], dtype=np.float64)
-
-    def _cdf_at(self, y: Any, eta: FloatArray) -> FloatArray:
-        n = eta.shape[-1]
-        if not eta.size:
-            return np.zeros(eta.shape)
-        with np.errstate(all="ignore"):
-            found = self._compiled.cdf(y.reshape(-1, n), eta.reshape(-1, n), *self._parameters)
-        return np.exp(found).reshape(eta.shape)
-
-    def _in_parameters(self, y: Any, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
-        function = self._compiled.in_parameters
-        if function is not None:
-            found: list[FloatArray] = function(y, eta, weights, *self._parameters)
-            if all(np.isfinite(x).all() for x in found):
-                return found
-        return parameter_differences(
-            lambda moved: self.given(moved).log_prob(y, eta), self._parameters, weights
-        )
-
-    def _differences(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Slopes from values at three places."""
-        h = _STEP * np.maximum(1.0, np.abs(eta))
-        below, here, above = (self.log_prob(y, eta + k * h) for k in (-1, 0, 1))
-        with np.errstate(invalid="ignore"):
-            return (above - below) / (2 * h), (above - 2 * here + below) / h**2
 
 
 def _by_blocks(
@@ -361,15 +323,13 @@ def _by_blocks(
 
 # Any PyMC distribution of independent values as a likelihood of sites.
 
-# Functions of parameters, and the names of these.
-ParametricFunctions = tuple[SiteFunctions, tuple[str, ...]]
 # Predictors at which y has to be possible: y itself is added, as some supports move along.
 _PLACES = (-10.0, -3.0, -1.0, 0.0, 1.0, 3.0, 10.0)
 # By how much some predictors are moved, to see that the log p of the others stay.
 _MOVES = (0.01, 1.0, 10.0)
 
 
-class DistributionSites(SiteLikelihood):
+class DistributionSites(sites.SiteLikelihood):
     r"""Values :math:`y_i \sim p(y_i \mid f(x_i))`, p being a PyMC distribution.
 
     `SkewGP.posterior` makes it of a function from a vector of predictors to an unnamed
@@ -392,9 +352,10 @@ class DistributionSites(SiteLikelihood):
         self,
         distribution: graphs.Distribution,
         point: Point,
-        shared: dict[int, ParametricFunctions] | None = None,
+        shared: dict[int, SiteFunctions] | None = None,
     ) -> None:
-        self._distribution, self._point, self._shared = distribution, dict(point), shared
+        self._distribution, self._point = distribution, dict(point)
+        self._shared = {} if shared is None else shared
         self._known: dict[int, SiteFunctions] = {}
 
     def __repr__(self) -> str:
@@ -406,20 +367,20 @@ class DistributionSites(SiteLikelihood):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(cloudpickle.loads(state["distribution"]), state["point"])  # type: ignore[misc]
 
-    def at(self, point: Point) -> "DistributionSites":
+    def with_parameters(self, values: Point) -> "DistributionSites":
         """The same with other values of random variables, nothing compiled anew."""
-        return DistributionSites(self._distribution, {**self._point, **point}, self._shared)
+        return DistributionSites(self._distribution, {**self._point, **values}, self._shared)
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values within the support, of a distribution that factorises."""
-        functions = self._of(n)
+        functions = self.functions_of(n)
         whole = functions.dtype.kind in "iub"
         data = as_integers(y, n, "value") if whole else as_values(y, n)
         try:
             _refuse_impossible(functions, data)
         except ParameterValueError as error:
             raise ValueError(
-                f"a parameter of {functions.name} is outside of its range, which is "
+                f"a parameter of {functions.graph.name} is outside of its range, which is "
                 f"{str(error).splitlines()[0]}."
             ) from error
         _refuse_coupled(functions, data)
@@ -427,17 +388,17 @@ class DistributionSites(SiteLikelihood):
 
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
         """Log p(y_i | f_i), every constant included, f of shape (..., n)."""
-        return self._of(y.size).log_prob(y, f)
+        return self.functions_of(y.size).log_prob(y, f)
 
     def slopes(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
         """First and second derivative of log p(y_i | f_i) in f_i."""
-        return self._of(y.size).slopes(y, f)
+        return self.functions_of(y.size).slopes(y, f)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
     ) -> Data | None:
         """New values at the rows of the data; None where PyMC cannot draw them."""
-        functions = self._of(y.size)
+        functions = self.functions_of(y.size)
         return functions.draws(f, rng) if functions.can_draw else None
 
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
@@ -482,48 +443,46 @@ class DistributionSites(SiteLikelihood):
             )
 
     def functions_of(self, n: int) -> SiteFunctions:
-        """Of `n` values, parameters not filled in, where these were asked for.
+        """Of `n` values, at the point.
 
         Raises
         ------
         TypeError, ValueError
-            Where a constant has one number for each row of the data.
+            Where a constant has one number for each row of the data, or there is no value of a
+            hyperparameter.
         """
-        self._of(n)
-        assert self._shared is not None
-        return self._shared[n][0]
+        if n not in self._known:
+            if n not in self._shared:
+                graph = graphs.distribution_graph(self._distribution, n, self._point)
+                self._shared[n] = SiteFunctions(graph, self._distribution)
+            random = self._shared[n].graph.random
+            missing = [v.name for v in random if v.name not in self._point]
+            if missing:
+                raise ValueError(
+                    f"the likelihood depends on the random variable(s) {', '.join(missing)} of a "
+                    f"model: give values, as in point={{{missing[0]!r}: 1.0}}, or write the "
+                    "likelihood as an observed variable of that model, with f from gp.prior, and "
+                    "use pm.sample."
+                )
+            values = [as_value(v, self._point[v.name]).data for v in random]
+            self._known[n] = self._shared[n].given(values)
+        return self._known[n]
 
     def is_same_of(self, index: IntArray, y: Data) -> bool:
         """Whether some of the rows by themselves have the log p that they have among all rows."""
         places = np.asarray(_PLACES)[:, None]
         try:
-            own = self._of(index.size).log_prob(y[index], np.tile(places, index.size))
+            own = self.functions_of(index.size).log_prob(y[index], np.tile(places, index.size))
         except (TypeError, ValueError):
             return False
-        among = self._of(y.size).log_prob(y, np.tile(places, y.size))[:, index]
+        among = self.functions_of(y.size).log_prob(y, np.tile(places, y.size))[:, index]
         return bool(np.array_equal(own, among))
-
-    def _of(self, n: int) -> SiteFunctions:
-        if n not in self._known:
-            self._known[n] = self._made(n)
-        return self._known[n]
-
-    def _made(self, n: int) -> SiteFunctions:
-        if self._shared is None:
-            graph = graphs.distribution_graph(self._distribution, n, self._point)
-            return SiteFunctions(graph, self._distribution)
-        if n not in self._shared:
-            graph = graphs.parametric_graph(self._distribution, n)
-            functions = SiteFunctions(graph, self._distribution)
-            self._shared[n] = functions, tuple(v.name for v in graph.random)
-        functions, names = self._shared[n]
-        return functions.given([np.asarray(self._point[x], np.float64) for x in names])
 
     @property
     def _single(self) -> SiteFunctions | None:
         """Of one value; None where a constant has one number for each row of the data."""
         try:
-            return self._of(1)
+            return self.functions_of(1)
         except (TypeError, ValueError):
             return None
 
@@ -538,9 +497,10 @@ def _refuse_impossible(functions: SiteFunctions, y: Data) -> None:
     if wrong.any():
         i = int(np.argmax(wrong))
         raise ValueError(
-            f"y is outside of the support of {functions.name} in {int(wrong.sum())} of {y.size} "
-            f"row(s): row {i} has {y[i]:.6g}, whose log p is {log_prob[3, i]:.6g} at eta = 0 and "
-            "finite at no predictor that was tried. Correct these values, or drop those rows."
+            f"y is outside of the support of {functions.graph.name} in {int(wrong.sum())} of "
+            f"{y.size} row(s): row {i} has {y[i]:.6g}, whose log p is {log_prob[3, i]:.6g} at "
+            "eta = 0 and finite at no predictor that was tried. Correct these values, or drop "
+            "those rows."
         )
 
 
@@ -558,6 +518,6 @@ def _refuse_coupled(functions: SiteFunctions, y: Data) -> None:
     after = functions.log_prob(y, np.where(moved, centre + moves, centre))
     changed = ~moved & (after != before)
     if changed.any():
-        doubt = functions.doubt
+        doubt = functions.graph.doubt
         operation = "an operation" if doubt is None else doubt.operation
-        raise graphs.coupled(functions.name, operation)
+        raise graphs.coupled(functions.graph.name, operation)

@@ -15,26 +15,14 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors, graph_inputs
-from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.graph import members as kinds
+from pymc_skewgp._model.graph import sites as graph_sites
 from pymc_skewgp._model.graph.affine import affine_coefficients, uses_values, why_not_affine
 from pymc_skewgp._model.graph.joint_gaussian import joint_prior
-from pymc_skewgp._model.graph.likelihoods import Likelihood, MixtureGraphs
-from pymc_skewgp._model.graph.sites import (
-    NoRowsError,
-    Observed,
-    ObservedSites,
-    children,
-    find_observed,
-    is_prediction,
-    outside_predictor,
-    predictions_of,
-    recognised,
-    sites_of,
-)
+from pymc_skewgp._model.graph.likelihoods import Likelihood, MixtureGraphs, is_random
 from pymc_skewgp._model.ops.plain_mode import in_double
 from pymc_skewgp._sun.parameters import SunParameters
 
@@ -63,9 +51,9 @@ class Block(NamedTuple):
     """
 
     members: list[Any]
-    observed: list[Observed]
+    observed: list[graph_sites.Observed]
     predicted: list[Any]
-    sites: Sequence[ObservedSites] = ()
+    sites: Sequence[graph_sites.ObservedSites] = ()
     potentials: Sequence[Any] = ()
 
     @property
@@ -77,7 +65,7 @@ class Block(NamedTuple):
 
 def find_blocks(model: pm.Model) -> list[Block]:
     """Blocks under rows alone, each with a SkewGP variable; no variable is in two of them."""
-    free = [rv for rv in model.free_RVs if not is_prediction(model, rv)]
+    free = [rv for rv in model.free_RVs if not graph_sites.is_prediction(model, rv)]
     free = [rv for rv in free if not kinds.is_function(rv) or _is_conjugate(model, rv)]
     found: list[Block] = []
     for rv in free:
@@ -103,7 +91,7 @@ def block_of(model: pm.Model, rv: Any) -> Block:
     for block in find_blocks(model):
         if rv in block.members:
             return block
-    find_observed(model, rv)
+    graph_sites.find_observed(model, rv)
     raise NotConjugateError(f"{rv.name} belongs to no SkewGP.")  # pragma: no cover
 
 
@@ -118,7 +106,7 @@ def part_of(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
     members = [rv for rv in block.members if rv in chosen]
     if members == block.members:
         return block
-    below = {rv: children(model, rv) for rv in members}
+    below = {rv: graph_sites.children(model, rv) for rv in members}
     for rv in members:
         for other in below[rv]:
             if other in block.members and other not in chosen:
@@ -128,7 +116,9 @@ def part_of(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
                 )
     names = {other.name for kids in below.values() for other in kids}
     part = Block(
-        members, [y for y in block.observed if y.name in names], predictions_of(model, members)
+        members,
+        [y for y in block.observed if y.name in names],
+        graph_sites.predictions_of(model, members),
     )
     if block.sites or block.potentials:
         return part._replace(**_observed(model, members, below)._asdict())
@@ -155,8 +145,8 @@ def blocks_under_rows_or_sites(model: pm.Model) -> list[Block]:
 def refuse_with_reason(model: pm.Model, rv: Any) -> None:
     """Raise `NotConjugateError` for a function that is in no block; return for one that may be."""
     try:
-        find_observed(model, rv)
-    except NoRowsError as by_rows:
+        graph_sites.find_observed(model, rv)
+    except graph_sites.NoRowsError as by_rows:
         try:
             site_block_of(model, rv)
         except NotSitesError as by_sites:
@@ -177,7 +167,7 @@ def gaussian_blocks(
     found: list[Block] = []
     gone = set(taken)
     for rv in seeds:
-        if rv.name in gone or any(x.name in gone for x in children(model, rv)):
+        if rv.name in gone or any(x.name in gone for x in graph_sites.children(model, rv)):
             continue
         try:
             found.append(site_block_of(model, rv))
@@ -208,20 +198,22 @@ def site_block_of(model: pm.Model, rv: Any) -> Block:
         raise NotSitesError(f"{rv.name} has batch dimensions, or a transform.")
     else:
         others = [x for x in model.free_RVs if kinds.is_function(x) or kinds.is_gaussian(model, x)]
-    return _grown(model, rv, [x for x in others if x is rv or not is_prediction(model, x)])
+    return _grown(
+        model, rv, [x for x in others if x is rv or not graph_sites.is_prediction(model, x)]
+    )
 
 
 class _Observations(NamedTuple):
     """What observes some members: rows, sites, and potentials that are quadratic in them."""
 
-    observed: list[Observed]
-    sites: list[ObservedSites]
+    observed: list[graph_sites.Observed]
+    sites: list[graph_sites.ObservedSites]
     potentials: list[Any]
 
 
 def _is_conjugate(model: pm.Model, rv: Any) -> bool:
     try:
-        find_observed(model, rv)
+        graph_sites.find_observed(model, rv)
     except NotConjugateError:
         return False
     return True
@@ -229,7 +221,7 @@ def _is_conjugate(model: pm.Model, rv: Any) -> bool:
 
 def _grown(model: pm.Model, rv: Any, others: list[Any], *, rows_only: bool = False) -> Block:
     """The block of a variable: others join it until none is left that can."""
-    below = {x: children(model, x) for x in others}
+    below = {x: graph_sites.children(model, x) for x in others}
     members = [rv]
     found = _observed(model, members, below, rows_only)
     grows = True
@@ -247,7 +239,7 @@ def _grown(model: pm.Model, rv: Any, others: list[Any], *, rows_only: bool = Fal
         means = [kinds.mean_and_spread(x)[0] for x in members if kinds.is_function(x)]
         members = [x for x in members if kinds.is_function(x) or not uses_values(means, x, [])]
         found = _observed(model, members, below)
-    return Block(members, predicted=predictions_of(model, members), **found._asdict())
+    return Block(members, predicted=graph_sites.predictions_of(model, members), **found._asdict())
 
 
 def _touches(other: Any, members: list[Any], below: dict[Any, list[Any]]) -> bool:
@@ -273,7 +265,7 @@ def _observed(
         used = [x for x in members if child in below[x]]
         if child in members:
             _refuse_other_means(model, child, used)
-        elif is_prediction(model, child):
+        elif graph_sites.is_prediction(model, child):
             continue
         elif child in model.potentials and gaussian:
             _refuse_other_potentials(model, child, used)
@@ -284,23 +276,23 @@ def _observed(
                 "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True).",
             )
         else:
-            rows = recognised(model, child)
+            rows = graph_sites.recognised(model, child)
             if rows is not None and _are_rows(rows, used, mixtures=rows_only):
                 found.observed.append(rows)
             elif rows_only:
                 raise NotSitesError(f"{child.name} is no rows in all of its variables.")
             else:
-                found.sites.append(sites_of(model, child, used))
+                found.sites.append(graph_sites.sites_of(model, child, used))
     if not found.observed and not found.sites:
         raise NotSitesError(f"{members[0].name} has no observations.")
     return found
 
 
-def _are_rows(y: Observed, used: list[Any], mixtures: bool) -> bool:
+def _are_rows(y: graph_sites.Observed, used: list[Any], mixtures: bool) -> bool:
     """Whether an observed variable is rows that are affine in members."""
     if y.rows.mixture is not None and not mixtures:
         return False
-    outside = any(outside_predictor(y.rows, x) for x in used)
+    outside = any(graph_sites.outside_predictor(y.rows, x) for x in used)
     return not outside and why_not_affine(y.rows.predictor, used) is None
 
 
@@ -313,7 +305,7 @@ def _refuse_other_means(model: pm.Model, child: Any, used: list[Any]) -> None:
     else:
         own = kinds.own_density(model, child)
         values = [model.rvs_to_values[x] for x in [*used, child]]
-        joint = own is not None and kinds.why_not_quadratic(own.log_density, values) is None
+        joint = own is not None and kinds.why_not_quadratic(own, values) is None
         joint = joint and (not used or kinds.has_constant_integral(model, child, used))
     if not joint:
         names = " and ".join(x.name for x in used)
@@ -427,7 +419,7 @@ class BlockGraph(NamedTuple):
     n_latent: int | None
     normalisers: list[tuple[Any, Any]]
     observed: list[ObservedRows]
-    sites: list[ObservedSites]
+    sites: list[graph_sites.ObservedSites]
     hyperparameters: list[Any]
     likelihood_parameters: list[Any]
     predicted: list[Any]
@@ -489,7 +481,9 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
     )
 
 
-def _observed_rows(model: pm.Model, y: Observed, members: list[kinds.Member]) -> ObservedRows:
+def _observed_rows(
+    model: pm.Model, y: graph_sites.Observed, members: list[kinds.Member]
+) -> ObservedRows:
     """Rows of the members' value variables."""
     known = y.rows.graphs
     by = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
@@ -507,7 +501,7 @@ def _moved(
     model: pm.Model,
     prior: SunParameters,
     rows: list[ObservedRows],
-    sites: Sequence[ObservedSites],
+    sites: Sequence[graph_sites.ObservedSites],
     own: list[str],
 ) -> tuple[list[Any], list[Any]]:
     """Hyperparameters, and parameters of noise and indicators of mixtures: see `BlockGraph`."""
@@ -536,7 +530,7 @@ def _is_short(value: Any) -> bool:
 
 
 def _refuse_randomness(name: str, outputs: list[Any]) -> None:
-    if any(isinstance(getattr(v.owner, "op", None), RNGConsumerOp) for v in ancestors(outputs)):
+    if is_random(*outputs):
         raise NotConjugateError(
             f"a parameter or predictor of {name} holds a random variable that the model does not "
             "know.",

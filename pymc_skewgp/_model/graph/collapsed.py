@@ -14,30 +14,10 @@ from xarray import DataTree
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.marginal import MarginalDataRV, MarginalProbitRV, rows_given
 from pymc_skewgp._model.gp.process import process_of_values
-from pymc_skewgp._model.graph import analysis
+from pymc_skewgp._model.graph import analysis, data_rows
+from pymc_skewgp._model.graph import gaussian_terms as of_block
 from pymc_skewgp._model.graph.affine import uses_values, why_not_affine
-from pymc_skewgp._model.graph.data_rows import (
-    NoisyRows,
-    RowsOfData,
-    joined,
-    joint_counts,
-    joint_noise,
-    predictor,
-    rows_of_parts,
-    sites_last,
-)
 from pymc_skewgp._model.graph.data_sites import SitesOfData
-from pymc_skewgp._model.graph.gaussian_terms import (
-    SiteDesign,
-    checked,
-    gaussian_terms,
-    noisy_rows,
-    nowhere,
-    predictors_of,
-    site_design,
-    sites_of_data,
-    zero,
-)
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian, design_and_offset, joint_prior
 from pymc_skewgp._model.graph.likelihoods import MVNORMAL, PROBIT
 from pymc_skewgp._model.graph.members import (
@@ -106,9 +86,9 @@ def mean_coefficients(
     while grows:
         grows = False
         for rv in candidates:
-            joined = [x for x in candidates if x in chosen or x is rv]
-            if rv not in chosen and _are_coefficients(joined, mean, others, rest):
-                chosen, grows = joined, True
+            both = [x for x in candidates if x in chosen or x is rv]
+            if rv not in chosen and _are_coefficients(both, mean, others, rest):
+                chosen, grows = both, True
     return chosen
 
 
@@ -241,15 +221,17 @@ def _of_marginal(model: pm.Model, rv: Any, sun: SunParameters | None = None) -> 
     if sun is not None:
         parameters[: len(sun)] = sun
     if isinstance(rv.owner.op, MarginalDataRV):
-        given = rows_given(rv.owner.op, model.rvs_to_values[rv], parameters)
+        own, rows, sites, _ = rows_given(rv.owner.op, model.rvs_to_values[rv], parameters)
         n_latent = latent_dimensions(parameters[: len(SunParameters._fields)])
-        return evidence_terms(known_sun(given.sun, n_latent), given.rows), given.sites
+        return evidence_terms(known_sun(own, n_latent), rows), sites
     if rv.type.ndim != 1:
         raise ValueError(f"{rv.name} has batch dimensions: give each data set a variable.")
     sun = known_sun(SunParameters(*parameters), latent_dimensions(parameters))
-    labels = checked(rv.name, model.rvs_to_values[rv], PROBIT)
+    labels = of_block.checked(rv.name, model.rvs_to_values[rv], PROBIT)
     lower, upper, noise = label_intervals(labels)
-    return evidence_terms(sun, NoisyRows(noise, lower, upper, nowhere(lower), zero())), ()
+    return evidence_terms(
+        sun, data_rows.NoisyRows(noise, lower, upper, of_block.nowhere(lower), of_block.zero())
+    ), ()
 
 
 def evidence_of_values(model: pm.Model, rv: Any) -> EvidenceTerms | None:
@@ -262,7 +244,7 @@ def evidence_of_values(model: pm.Model, rv: Any) -> EvidenceTerms | None:
         return None
     if set(model.free_RVs).isdisjoint(ancestors(found.rows.graphs)):
         return None
-    value = checked(rv.name, model.rvs_to_values[rv], MVNORMAL)
+    value = of_block.checked(rv.name, model.rvs_to_values[rv], MVNORMAL)
     mean = pt.broadcast_to(found.rows.predictor, found.rows.shape).ravel()
     origin = pt.zeros_like(mean, dtype="float64")
     none = pt.zeros(0, dtype="float64")
@@ -275,7 +257,7 @@ def evidence_of_values(model: pm.Model, rv: Any) -> EvidenceTerms | None:
         none,
         none,
         pt.zeros((0, 0), dtype="float64"),
-        zero(),
+        of_block.zero(),
         pt.as_tensor_variable(np.float64(1.0)),
     )
 
@@ -286,7 +268,7 @@ def known_sun(prior: SunParameters, n_latent: int | None) -> SunParameters:
     return prior._replace(latent_cov=pt.specify_shape(prior.latent_cov, (n_latent, n_latent)))
 
 
-def evidence_terms(sun: SunParameters, rows: NoisyRows) -> EvidenceTerms:
+def evidence_terms(sun: SunParameters, rows: data_rows.NoisyRows) -> EvidenceTerms:
     lower, upper, cov = interval_limits(sun, rows.lower, rows.upper, rows.S)
     truncation = sun.truncation
     apart = rows.S.type.ndim == 1 and not rows.constrained  # a nugget must stay what it is
@@ -300,7 +282,7 @@ def evidence_terms(sun: SunParameters, rows: NoisyRows) -> EvidenceTerms:
     return EvidenceTerms(
         lower,
         upper,
-        pt.concatenate([nowhere(truncation), rows.value - sun.mu]),
+        pt.concatenate([of_block.nowhere(truncation), rows.value - sun.mu]),
         cov,
         pt.concatenate([pt.zeros_like(truncation, dtype="float64"), own]),
         -truncation,
@@ -339,7 +321,7 @@ class Collapsed(NamedTuple):
     sites: list[tuple[SitesOfData, ...]]
     rest: list[Any]
     blocks: list[analysis.BlockGraph | None]
-    designs: list[SiteDesign | JointGaussian | None]
+    designs: list[of_block.SiteDesign | JointGaussian | None]
     coefficients: list[Any]
 
     def add(
@@ -347,7 +329,7 @@ class Collapsed(NamedTuple):
         terms: EvidenceTerms | FactorTerms,
         sites: tuple[SitesOfData, ...],
         block: analysis.BlockGraph | None,
-        design: SiteDesign | JointGaussian | None,
+        design: of_block.SiteDesign | JointGaussian | None,
     ) -> None:
         """Another evidence; of lists."""
         self.evidences.append(terms)
@@ -423,7 +405,7 @@ def parts_of_model(model: pm.Model, *, drawn: bool = False) -> ModelParts:
                 continue
             found.add(
                 _of_block(block),
-                tuple(sites_of_data(y) for y in block.sites),
+                tuple(of_block.sites_of_data(y) for y in block.sites),
                 block,
                 _design_of_sites(block),
             )
@@ -433,8 +415,10 @@ def parts_of_model(model: pm.Model, *, drawn: bool = False) -> ModelParts:
         functions = list(reasons.values())
         for own in analysis.gaussian_blocks(model, gone, reasons):
             block = analysis.block_graph(model, own)
-            factor_terms, joint = gaussian_terms(model, block, own.potentials)
-            found.add(factor_terms, tuple(sites_of_data(y) for y in block.sites), block, joint)
+            factor_terms, joint = of_block.gaussian_terms(model, block, own.potentials)
+            found.add(
+                factor_terms, tuple(of_block.sites_of_data(y) for y in block.sites), block, joint
+            )
             gone.update([*block.names, *own.below])
         for rv in [] if functions or found.evidences else model.observed_RVs:
             values = evidence_of_values(model, rv)
@@ -514,7 +498,7 @@ def _refuse_misfits(model: pm.Model) -> None:
 def collapse_process(
     model: pm.Model,
     gp: Any,
-    parts: list[RowsOfData],
+    parts: list[data_rows.RowsOfData],
     coregion: Any | None = None,
     *,
     without_coefficients: bool = False,
@@ -523,9 +507,9 @@ def collapse_process(
 
     With `without_coefficients` Gaussian coefficients of its mean are integrated out as well.
     """
-    parts = sites_last(parts)
+    parts = data_rows.sites_last(parts)
     sun = process_of_values(gp, [part.values for part in parts], 0.0, coregion)
-    terms = evidence_terms(*rows_of_parts(sun, parts))
+    terms = evidence_terms(*data_rows.rows_of_parts(sun, parts))
     sites = tuple(part.sites for part in parts if part.sites is not None)
     parameters = [x for part in sites for x in part.parameters]
     used = set(ancestors([*terms, *parameters]))
@@ -538,7 +522,7 @@ def collapse_process(
         given = terms
 
         def terms_of(own: SunParameters) -> EvidenceTerms:
-            return given if own is sun else evidence_terms(*rows_of_parts(own, parts))
+            return given if own is sun else evidence_terms(*data_rows.rows_of_parts(own, parts))
 
         terms, chosen = coefficients_out(model, sun, terms_of, parameters, rest)
     rest = [x for x in rest if x not in chosen]
@@ -567,31 +551,25 @@ def _block_of(model: pm.Model, rv: Any, drawn: bool) -> analysis.BlockGraph:
     return analysis.block_graph(model, analysis.site_block_of(model, rv))
 
 
-def _design_of_sites(block: analysis.BlockGraph) -> SiteDesign | None:
+def _design_of_sites(block: analysis.BlockGraph) -> of_block.SiteDesign | None:
     sites = block.sites
     if not sites:
         return None
-    return SiteDesign(joined([site_design(block, y) for y in sites]), joined([y.a for y in sites]))
+    return of_block.SiteDesign(
+        data_rows.joined([of_block.site_design(block, y) for y in sites]),
+        data_rows.joined([y.a for y in sites]),
+    )
 
 
 def _of_block(block: analysis.BlockGraph) -> EvidenceTerms:
-    A, a = predictors_of(block)
-    sun = predictor(known_sun(block.prior, block.n_latent), A, a)
-    rows = [noisy_rows(y) for y in block.observed]
-    rows += [_no_rows(known.a) for known in block.sites]
-    lower, upper, value = (
-        joined([getattr(x, name) for x in rows]) for name in NoisyRows._fields[1:4]
-    )
-    log_constant = sum(x.log_constant for x in rows)
-    S = joint_noise([x.S for x in rows])
-    counts = joint_counts([(x.counts, x.lower) for x in rows])
-    return evidence_terms(sun, NoisyRows(S, lower, upper, value, log_constant, counts=counts))
-
-
-def _no_rows(a: Any) -> NoisyRows:
-    """Predictors of sites: at 0, without noise."""
-    origin = pt.zeros_like(a, dtype="float64")
-    return NoisyRows(origin, origin, origin, nowhere(origin), zero())
+    A, a = of_block.predictors_of(block)
+    sun = data_rows.predictor(known_sun(block.prior, block.n_latent), A, a)
+    rows = [of_block.noisy_rows(y) for y in block.observed]
+    for known in block.sites:  # their predictors are at 0, without noise
+        origin = pt.zeros_like(known.a, dtype="float64")
+        nothing = of_block.nowhere(origin), of_block.zero()
+        rows.append(data_rows.NoisyRows(origin, origin, origin, *nothing))
+    return evidence_terms(sun, data_rows.joined_rows(rows))
 
 
 def _refuse_products(model: pm.Model, evidences: list[tuple[Any, ...]], gone: set[str]) -> None:

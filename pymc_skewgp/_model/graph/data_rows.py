@@ -5,21 +5,20 @@ likelihood enters the graph: its noise, what limits or correlations of the noise
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
-from pytensor.graph.basic import Variable
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.process import ValuesAt
 from pymc_skewgp._observations.binary import BinomialProbit
 from pymc_skewgp._observations.likelihood import Data, Likelihood, as_derivative
 from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
-from pymc_skewgp._observations.observations import EqualRows, Observations, as_matrix, equal_rows
+from pymc_skewgp._observations.observations import Observations, as_matrix, equal_rows
 from pymc_skewgp._observations.weighted import as_weights, weighted_observations
 from pymc_skewgp._posterior.prior import as_likelihood
 from pymc_skewgp._sun.parameters import SunParameters
@@ -93,7 +92,7 @@ class RowTable(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class KnownData:
+class Known:
     """Checked data under a likelihood.
 
     Attributes
@@ -104,14 +103,43 @@ class KnownData:
         With numbers in place of random parameters.
     random : dict
         These parameters by name, graphs.
-    weights : ndarray of int, or None
-        How often each observation was made; None where each was made once.
     """
 
     X: FloatArray
     y: Data
-    likelihood: Likelihood
+    likelihood: Any
     random: dict[str, Any]
+
+    @property
+    def n_functions(self) -> int:
+        """K."""
+        return int(self.likelihood.n_functions(self.y))
+
+    @property
+    def by_row(self) -> bool:
+        """Whether a random parameter is one number for each of the data."""
+        return any(x.ndim for name, x in self.random.items() if name != "cutpoints")
+
+    def without_graphs(self) -> Self:
+        """The same for what outlives a graph: the names of random parameters alone."""
+        return replace(self, random=dict.fromkeys(self.random))
+
+    def at(self, random: Mapping[str, Any]) -> Likelihood:
+        """The likelihood with numbers as its random parameters."""
+        values = {name: np.asarray(x)[()] for name, x in random.items()}
+        return cast("Likelihood", self.likelihood.with_parameters(values))
+
+
+@dataclass(frozen=True, eq=False)
+class KnownData(Known):
+    """Data under a likelihood of rows.
+
+    Attributes
+    ----------
+    weights : ndarray of int, or None
+        How often each observation was made; None where each was made once.
+    """
+
     weights: IntArray | None = None
 
     @cached_property
@@ -120,22 +148,15 @@ class KnownData:
         return self.part(np.arange(self.X.shape[0]))
 
     @property
-    def n_functions(self) -> int:
-        """K."""
-        return self.likelihood.n_functions(self.y)
-
-    @property
     def strata(self) -> NDArray[Any] | None:
         """What parts of the data should have equal shares of, shape (n,).
 
         None where they have no parts: an observation is not one row of X, or parameters of the
         likelihood are one a row.
         """
-        values = [getattr(self.likelihood, field.name) for field in _fields(self.likelihood)]
-        n = self.X.shape[0]
+        n, values = self.X.shape[0], vars(self.likelihood).values()
         by_row = any(x.ndim and len(x) == n for x in values if isinstance(x, np.ndarray))
-        by_row |= any(x.ndim for name, x in self.random.items() if name != "cutpoints")
-        if self.likelihood.y_dim != "obs_id" or len(self.y) != n or by_row:
+        if self.likelihood.y_dim != "obs_id" or len(self.y) != n or by_row or self.by_row:
             return None
         if self.y.ndim == 1 and self.y.dtype.kind in "iub":
             return self.y
@@ -190,7 +211,7 @@ class KnownData:
         flat = [slope for pair in slopes.values() for slope in pair]
         counts = None
         if self.repeats:
-            kinds = self._kinds(found, flat)
+            kinds = equal_rows(found, flat, merge=not self.by_row)
             columns, flat = [x[kinds.first] for x in columns], [x[kinds.first] for x in flat]
             A = None if A is None else A[kinds.first]
             counts = kinds.counts
@@ -201,14 +222,6 @@ class KnownData:
     def shares_noise(self) -> bool:
         """Whether rows do."""
         return bool(self.whole.columns[3].ndim == 2)
-
-    def without_graphs(self) -> "KnownData":
-        """The same for what outlives a graph: the names of random parameters alone."""
-        return replace(self, random=dict.fromkeys(self.random))
-
-    def at(self, random: Mapping[str, Any]) -> Likelihood:
-        """The likelihood with numbers as its random parameters."""
-        return _replaced(self.likelihood, {k: np.asarray(x)[()] for k, x in random.items()})
 
     def rows(self) -> tuple[list[Any], RowsOfData]:
         """Graphs of the rows, and the inputs of these graphs."""
@@ -257,16 +270,11 @@ class KnownData:
     def _affine(self) -> list[str]:
         return [name for name in self.random if name != "sigma"]
 
-    def _kinds(self, found: Observations, slopes: Sequence[FloatArray]) -> EqualRows:
-        """Equal rows, where their parameters are not random ones of single rows."""
-        by_row = any(x.ndim for name, x in self.random.items() if name != "cutpoints")
-        return equal_rows(found, slopes, merge=not by_row)
-
     def _slopes(self, found: Observations, y: Data, chosen: NDArray[Any], name: str) -> Arrays:
         """Derivatives of the limits, or of S, in a parameter: differences, as they are affine."""
         here = getattr(self.likelihood, name)
         if name == _CORRELATION:
-            known = _replaced(self.likelihood, {name: _CORRELATED})
+            known = self.likelihood.with_parameters({name: _CORRELATED})
             other = self._observations(known, y, chosen)
             return ((other.S - found.S) / (_CORRELATED - here),)
         size = np.size(here)
@@ -275,7 +283,7 @@ class KnownData:
         step = -1.0 if name == "lower" else 1.0
         for j in range(size):
             moved = np.ravel(here) + step * (np.arange(size) == j)
-            known = _replaced(self.likelihood, {name: moved.reshape(np.shape(here))})
+            known = self.likelihood.with_parameters({name: moved.reshape(np.shape(here))})
             other = self._observations(known, y, chosen)
             for k, (old, new) in enumerate(
                 ((found.lower, other.lower), (found.upper, other.upper))
@@ -297,8 +305,7 @@ def known_data(
     """
     likelihood = as_likelihood(likelihood)
     as_derivative(likelihood.derivative, X.shape[1])
-    given = {field.name: getattr(likelihood, field.name) for field in _fields(likelihood)}
-    random = {name: x for name, x in given.items() if isinstance(x, Variable)}
+    random = likelihood.graphs
     known = _with_numbers(likelihood, random, y)
     data = known.as_data(y, X.shape[0])
     if known.has_data:
@@ -323,30 +330,29 @@ def _refuse_unknown_censoring(likelihood: Any, random: Mapping[str, Any], y: Dat
             )
 
 
-def _fields(likelihood: Any) -> Any:
-    return fields(likelihood)
-
-
-def _replaced(likelihood: Any, values: Mapping[str, Any]) -> Any:
-    return replace(likelihood, **values) if values else likelihood
-
-
 def _with_numbers(likelihood: Likelihood, random: dict[str, Any], y: Any) -> Likelihood:
     """`likelihood` with numbers that would do in place of random ones."""
-    stand_in: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for name, variable in random.items():
         if name not in _LEARNT:
             raise ValueError(
                 f"{name} of {type(likelihood).__name__} is a random variable, which is not learnt "
                 "from data here: give a number."
             )
-        stand_in[name] = {"sigma": 1.0, "threshold": 1.0, _CORRELATION: 0.0}.get(name, 0.0)
         if name in ("lower", "upper"):
-            stand_in[name] = _beyond(likelihood, random, y, name)
-        if name in ("cutpoints", "lower", "upper") and (name == "cutpoints" or variable.type.ndim):
-            steps = 2.0 if name == "cutpoints" else 0.0
-            stand_in[name] = stand_in[name] + steps * np.arange(known_length(name, variable))
-    return _replaced(likelihood, stand_in)
+            numbers[name] = stand_in(name, variable, _beyond(likelihood, random, y, name))
+        else:
+            known = {"sigma": 1.0, _CORRELATION: 0.0}
+            numbers[name] = known[name] if name in known else stand_in(name, variable)
+    return likelihood.with_parameters(numbers)
+
+
+def stand_in(name: str, variable: Any, value: float = 1.0) -> Any:
+    """Numbers that would do in place of a random parameter."""
+    if not variable.type.ndim:
+        return value
+    steps = np.arange(known_length(name, variable))
+    return 2.0 * steps if name == "cutpoints" else value + 0.0 * steps
 
 
 def known_length(name: str, variable: Any) -> float:
@@ -418,6 +424,26 @@ class NoisyRows(NamedTuple):
     counts: Any = None
 
 
+def joined_rows(parts: Sequence[NoisyRows]) -> NoisyRows:
+    """Rows of several parts, one part after the other."""
+    if all(x.S.type.ndim == 1 for x in parts):
+        S = joined([x.S for x in parts])
+    else:
+        S = block_diagonal([x.S if x.S.type.ndim == 2 else pt.diag(x.S) for x in parts])
+    lower, upper, value = (
+        joined([getattr(x, name) for x in parts]) for name in ("lower", "upper", "value")
+    )
+    counts = None
+    if any(x.counts is not None for x in parts):
+        one = [
+            pt.ones_like(x.lower, dtype="float64") if x.counts is None else x.counts for x in parts
+        ]
+        counts = joined([pt.cast(x, "float64") for x in one])
+    log_constant = sum(x.log_constant for x in parts)
+    constrained = any(x.constrained for x in parts)
+    return NoisyRows(S, lower, upper, value, log_constant, constrained, counts)
+
+
 def rows_of_parts(
     sun: SunParameters, parts: Sequence[RowsOfData]
 ) -> tuple[SunParameters, NoisyRows]:
@@ -426,24 +452,19 @@ def rows_of_parts(
     Parameters
     ----------
     sun : SunParameters
-        Of the values of all parts, one after the other.
+        Of the values of f that the parts are about, one after the other.
     parts : sequence of RowsOfData
     """
-    noise, start = [], 0
-    for part in parts:
-        end = start + part.values.n_functions * part.values.n_rows
-        noise.append(part.S * pt.diagonal(sun.scale)[start:end] if part.relative else part.S)
+    rows, start = [], 0
+    for x in parts:
+        end = start + x.values.n_functions * x.values.n_rows
+        S = x.S * pt.diagonal(sun.scale)[start:end] if x.relative else x.S
+        rows.append(NoisyRows(S, x.lower, x.upper, x.value, x.log_constant, x.relative, x.counts))
         start = end
     if any(part.A is not None for part in parts):
         designs = [pt.eye(x.value.shape[0]) if x.A is None else x.A for x in parts]
         sun = predictor(sun, block_diagonal(designs))
-    columns = zip(*((x.lower, x.upper, x.value) for x in parts), strict=True)
-    lower, upper, value = (joined(list(column)) for column in columns)
-    log_constant = sum(part.log_constant for part in parts)
-    constrained = any(part.relative for part in parts)
-    counts = joint_counts([(part.counts, part.value) for part in parts])
-    rows = NoisyRows(joint_noise(noise), lower, upper, value, log_constant, constrained, counts)
-    return sun, rows
+    return sun, joined_rows(rows)
 
 
 def sites_last(parts: Sequence[RowsOfData]) -> list[RowsOfData]:
@@ -454,21 +475,6 @@ def sites_last(parts: Sequence[RowsOfData]) -> list[RowsOfData]:
 def predictor(sun: SunParameters, A: Any, a: Any = 0.0) -> SunParameters:
     """A f + a."""
     return sun._replace(mu=a + A @ sun.mu, scale=A @ sun.scale @ A.T, cross_cov=A @ sun.cross_cov)
-
-
-def joint_noise(parts: list[Any]) -> Any:
-    """Variances where all rows have noise of their own, else the covariance of all."""
-    if all(S.type.ndim == 1 for S in parts):
-        return joined(parts)
-    return block_diagonal([S if S.type.ndim == 2 else pt.diag(S) for S in parts])
-
-
-def joint_counts(parts: list[tuple[Any, Any]]) -> Any | None:
-    """How many rows each stands for, of parts with that number or None; and a vector of rows."""
-    if all(counts is None for counts, _ in parts):
-        return None
-    one = [pt.ones_like(like, dtype="float64") if x is None else x for x, like in parts]
-    return joined([pt.cast(x, "float64") for x in one])
 
 
 def block_diagonal(parts: list[Any]) -> Any:

@@ -1,7 +1,7 @@
 """Data under factors, for graphs: compiled log probabilities, closed forms recognised."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -10,13 +10,12 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pymc.initial_point import make_initial_point_fn
-from pytensor.graph.basic import Variable
 
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._model.gp.distribution_graph import parametric_graph
+from pymc_skewgp._model.gp.distribution_graph import distribution_graph
 from pymc_skewgp._model.gp.process import ValuesAt
 from pymc_skewgp._model.gp.site_functions import DistributionSites, SiteFunctions
-from pymc_skewgp._model.graph.data_rows import Arrays, RowsOfData, known_data, known_length
+from pymc_skewgp._model.graph.data_rows import Arrays, Known, RowsOfData, known_data, stand_in
 from pymc_skewgp._model.ops.plain_mode import softplus
 from pymc_skewgp._observations import sites as factors
 from pymc_skewgp._observations.binary import logistic_with_slope
@@ -60,33 +59,21 @@ def sites_at(parts: Sequence[SitesOfData], values: Sequence[Any]) -> factors.Sit
 
 
 @dataclass(frozen=True, eq=False)
-class KnownSites:
-    """Checked data under a likelihood of sites: what `KnownData` is for rows.
+class KnownSites(Known):
+    """Data under a likelihood of sites.
 
     Attributes
     ----------
-    X : ndarray, shape (n, d)
-    y : ndarray
-    likelihood : SiteLikelihood
-        With numbers in place of random parameters.
-    random : dict
-        These parameters by name, graphs.
     family : SiteFamily
-        Of these parameters.
+        Of the random parameters.
     in_parts : bool
         Whether some of the data are of this family as well.
     """
 
-    X: FloatArray
-    y: Data
-    likelihood: factors.SiteLikelihood
-    random: dict[str, Any]
     family: factors.SiteFamily
     in_parts: bool
 
-    n_functions = 1
-
-    @cached_property
+    @property
     def arrays(self) -> Arrays:
         """What `inputs` of the rows are, for all the data."""
         return self.X, self.y
@@ -103,7 +90,7 @@ class KnownSites:
     @cached_property
     def divisible(self) -> bool:
         """Whether any of the data, by themselves, have sites of `family_of`."""
-        if any(x.type.ndim for name, x in self.random.items() if name != "cutpoints"):
+        if self.by_row:
             return False
         if not isinstance(self.likelihood, DistributionSites):
             return bool(self.likelihood.divisible)
@@ -119,18 +106,6 @@ class KnownSites:
         own = self.family.likelihood.of_observations(index, self.y)
         assert isinstance(own, factors.SiteLikelihood)
         return replace(self.family, likelihood=own)
-
-    def without_graphs(self) -> "KnownSites":
-        """The same for what outlives a graph: the names of random parameters alone."""
-        return replace(self, random=dict.fromkeys(self.random))
-
-    def at(self, random: Mapping[str, Any]) -> Likelihood:
-        """The likelihood with numbers as its random parameters."""
-        values = {name: np.asarray(x)[()] for name, x in random.items()}
-        if isinstance(self.likelihood, DistributionSites):
-            return self.likelihood.at(values)
-        found: Likelihood = factors.with_parameters(self.likelihood, values)
-        return found
 
     def rows(self) -> tuple[list[Any], RowsOfData]:
         """Graphs of the rows, and the inputs of these graphs."""
@@ -183,13 +158,17 @@ def known_of(
         return known_data(X, y, likelihood, weights)
     if weights is not None:
         known = Weighted(known, weights)
-    random = _random_parameters(known)
-    numbers = factors.with_parameters(
-        known, {name: _stand_in(name, x) for name, x in random.items()}
-    )
+    random = known.graphs
+    for name, x in random.items():
+        if name == "weights" or not x.dtype.startswith("float"):
+            raise ValueError(
+                f"{name} of {type(known).__name__} is a random variable, which is not learnt from "
+                "data here: give numbers."
+            )
+    numbers: Any = known.with_parameters({name: stand_in(name, x) for name, x in random.items()})
     data = numbers.as_data(y, X.shape[0])
     family = factors.LikelihoodFamily(numbers, tuple(random))
-    return KnownSites(X, data, numbers, random, family, not _has_rows(known, X.shape[0]))
+    return KnownSites(X, data, numbers, random, family, in_parts=known.single)
 
 
 def is_of_sites(likelihood: Any) -> bool:
@@ -202,12 +181,11 @@ def _is_distribution(likelihood: Any) -> bool:
 
 
 def _of_distribution(X: FloatArray, y: Any, distribution: Any, model: Any) -> KnownSites:
-    graph = parametric_graph(distribution, X.shape[0])
+    graph = distribution_graph(distribution, X.shape[0])
     random = {rv.name: rv for rv in graph.random}
     here = _initial_values(random, model)
     functions = SiteFunctions(graph, distribution)
-    shared = {X.shape[0]: (functions, tuple(random))}
-    likelihood = DistributionSites(distribution, here, shared)
+    likelihood = DistributionSites(distribution, here, {X.shape[0]: functions})
     data = likelihood.as_data(y, X.shape[0])
     return KnownSites(X, data, likelihood, random, functions, in_parts=False)
 
@@ -225,43 +203,6 @@ def _initial_values(random: Mapping[str, Any], model: Any) -> dict[str, Any]:
         )
     point = make_initial_point_fn(model=model, return_transformed=False)(0)
     return {name: point[name] for name in random}
-
-
-def _random_parameters(likelihood: Any) -> dict[str, Any]:
-    """Parameters that are graphs by name, those of the likelihood inside `Weighted` among them."""
-    found: dict[str, Any] = {}
-    for field in fields(likelihood):
-        value = getattr(likelihood, field.name)
-        if isinstance(value, Likelihood):
-            found |= _random_parameters(value)
-        elif isinstance(value, Variable):
-            if isinstance(likelihood, Weighted) or not value.dtype.startswith("float"):
-                raise ValueError(
-                    f"{field.name} of {type(likelihood).__name__} is a random variable, which is "
-                    "not learnt from data here: give numbers."
-                )
-            found[field.name] = value
-    return found
-
-
-def _stand_in(name: str, variable: Any) -> Any:
-    """Numbers that would do in place of a random parameter."""
-    if not variable.type.ndim:
-        return 1.0
-    steps = np.arange(known_length(name, variable))
-    return 2.0 * steps if name == "cutpoints" else np.ones_like(steps)
-
-
-def _has_rows(likelihood: Any, n: int) -> bool:
-    """Whether a parameter is one number for each row of the data."""
-    for field in fields(likelihood):
-        value = getattr(likelihood, field.name)
-        if isinstance(value, Likelihood) and _has_rows(value, n):
-            return True
-        ndim = value.type.ndim if isinstance(value, Variable) else np.ndim(value)
-        if ndim and field.name not in ("cutpoints", "categories"):
-            return True
-    return False
 
 
 # Sites of a model that are those of labels, trials or counts under their canonical link.

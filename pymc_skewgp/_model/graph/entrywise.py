@@ -17,14 +17,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import (
-    Alloc,
-    ARange,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    TensorFromScalar,
-)
+from pytensor.tensor import basic, subtensor
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
@@ -32,13 +25,6 @@ from pytensor.tensor.math import Argmax, Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-    indices_from_subtensor,
-)
 
 # Of each axis of a graph, the axis of the variable that it runs with, or None.
 Axes = tuple[int | None, ...]
@@ -205,7 +191,7 @@ def _subtensor(node: Apply, inputs: list[Axes | None]) -> list[Axes | None]:
     found = inputs[0]
     if found is None or any(other is not None for other in inputs[1:]):
         raise _Mixes(certain=True)
-    entries: Any = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
+    entries: Any = subtensor.indices_from_subtensor(node.inputs[1:], node.op.idx_list)
     kept: list[int | None] = []
     for axis, entry in zip(found, entries, strict=False):
         if axis is not None and entry != _WHOLE:
@@ -220,7 +206,7 @@ def _advanced_subtensor(node: Apply, inputs: list[Axes | None]) -> list[Axes | N
     found = inputs[0]
     if found is None or any(other is not None for other in inputs[1:]):
         raise _Mixes(certain=True)
-    entries: Any = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
+    entries: Any = subtensor.indices_from_subtensor(node.inputs[1:], node.op.idx_list)
     arrays = [i for i, entry in enumerate(entries) if not isinstance(entry, slice)]
     if arrays != list(range(arrays[0], arrays[-1] + 1)):
         raise _Mixes(certain=False)
@@ -250,7 +236,7 @@ def _counts_along(index: Any, ndim: int) -> int | None:
         counts = len(long) == 1 and np.array_equal(data.ravel(), np.arange(data.size))
         return offset + long[0] if counts else None
     op, sources = getattr(index.owner, "op", None), getattr(index.owner, "inputs", [])
-    if isinstance(op, ARange):
+    if isinstance(op, basic.ARange):
         start, _, step = sources
         known = isinstance(start, Constant) and isinstance(step, Constant)
         return offset if known and (int(start.data), int(step.data)) == (0, 1) else None
@@ -319,11 +305,11 @@ _RULES: tuple[tuple[tuple[type, ...], _Rule], ...] = (
     ((LogSumExp, CAReduce, Argmax), _reduction),
     ((Softmax, LogSoftmax, CumOp, SortOp, ArgSortOp), _along_axis),
     ((CheckAndRaise, SpecifyShape, ViewOp), _first_alone),
-    ((Join,), _join),
-    ((Alloc,), _alloc),
-    ((Subtensor,), _subtensor),
-    ((AdvancedSubtensor,), _advanced_subtensor),
-    ((IncSubtensor, AdvancedIncSubtensor), _set_entries),
+    ((basic.Join,), _join),
+    ((basic.Alloc,), _alloc),
+    ((subtensor.Subtensor,), _subtensor),
+    ((subtensor.AdvancedSubtensor,), _advanced_subtensor),
+    ((subtensor.IncSubtensor, subtensor.AdvancedIncSubtensor), _set_entries),
     ((Dot,), _dot),
     ((Blockwise,), _blockwise),
     ((OpFromGraph,), _inner_graph),
@@ -380,11 +366,11 @@ def _parts(condition: Any) -> list[Any]:
         return [condition]
     if isinstance(node.op, DimShuffle) and condition.type.ndim <= node.inputs[0].type.ndim:
         return _parts(node.inputs[0])
-    if isinstance(node.op, ScalarFromTensor | TensorFromScalar):
+    if isinstance(node.op, basic.ScalarFromTensor | basic.TensorFromScalar):
         return _parts(node.inputs[0])
-    if isinstance(node.op, MakeVector):
+    if isinstance(node.op, basic.MakeVector):
         return [part for v in node.inputs for part in _parts(v)]
-    if isinstance(node.op, Join):
+    if isinstance(node.op, basic.Join):
         return [part for v in node.inputs for part in _parts(v)]
     whole = node.inputs[0]
     if isinstance(node.op, CAReduce) and isinstance(node.op.scalar_op, scalar.AND):

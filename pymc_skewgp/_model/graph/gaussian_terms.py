@@ -17,16 +17,11 @@ from pymc_skewgp._errors import ImproperPriorError, NotSitesError
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.distribution_graph import DistributionGraph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
+from pymc_skewgp._model.graph import joint_gaussian as joint_gaussians
 from pymc_skewgp._model.graph.affine import is_analytic
 from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
-from pymc_skewgp._model.graph.data_rows import NoisyRows, block_diagonal, joined, joint_counts
+from pymc_skewgp._model.graph.data_rows import NoisyRows, block_diagonal, joined, joined_rows
 from pymc_skewgp._model.graph.data_sites import RecognisedFamily, SitesOfData
-from pymc_skewgp._model.graph.joint_gaussian import (
-    JointGaussian,
-    joint_gaussian,
-    joint_prior_of,
-    potentials_of,
-)
 from pymc_skewgp._model.graph.likelihoods import Likelihood
 from pymc_skewgp._model.graph.members import labels_of
 from pymc_skewgp._model.graph.sites import ObservedSites
@@ -46,7 +41,9 @@ _POINTS, _SPREAD, _SEED = 3, 0.3, 0
 _DENSEST, _SMALL = 0.2, 10**4
 
 
-def lean_terms(model: pm.Model, terms: FactorTerms, joint: JointGaussian) -> FactorTerms:
+def lean_terms(
+    model: pm.Model, terms: FactorTerms, joint: joint_gaussians.JointGaussian
+) -> FactorTerms:
     """Terms of white coordinates, by few operations.
 
     Parameters
@@ -217,7 +214,7 @@ def predictors_of(block: BlockGraph) -> SiteDesign:
 
 def gaussian_terms(
     model: pm.Model, block: BlockGraph, potentials: Sequence[Any]
-) -> tuple[FactorTerms, JointGaussian]:
+) -> tuple[FactorTerms, joint_gaussians.JointGaussian]:
     """Terms of a block without a SkewGP, and its vector of white coordinates.
 
     Raises
@@ -228,13 +225,13 @@ def gaussian_terms(
         For intervals whose noise is shared.
     """
     A, a = predictors_of(block)
-    prior = joint_prior_of(block.members)
-    potential = potentials_of(model, block.members, potentials)
+    prior = joint_gaussians.joint_prior_of(block.members)
+    potential = joint_gaussians.potentials_of(model, block.members, potentials)
     spread = np.zeros((0, 0))
     if any(member.is_flat for member in block.members):
         stiff = None if potential is None else prior.picked @ potential.precision @ prior.picked.T
         spread = _flat_spread(model, block, A @ prior.loose, stiff)
-    joint = joint_gaussian(prior, spread, potential)
+    joint = joint_gaussians.joint_gaussian(prior, spread, potential)
     rows = [noisy_rows(y) for y in block.observed]
     parts = [_whitened(y, row) for y, row in zip(block.observed, rows, strict=True)]
     if any(turn is not None for turn, _ in parts):
@@ -244,22 +241,12 @@ def gaussian_terms(
         whole = block_diagonal(turns)
         A, a = whole @ A, whole @ a
     nothing = pt.zeros(0, dtype="float64")
-    lower, upper, value, noise = (
-        joined([getattr(x, name) for x in rows]) if rows else nothing
-        for name in ("lower", "upper", "value", "S")
+    S, lower, upper, value, log_constant, _, counts = joined_rows(
+        rows or [NoisyRows(nothing, nothing, nothing, nothing, zero())]
     )
-    counts = joint_counts([(x.counts, x.lower) for x in rows]) if rows else None
-    constants = [joint.log_constant, *(x.log_constant for x in rows)]
-    terms = FactorTerms(
-        A,
-        a,
-        lower,
-        upper,
-        value,
-        noise,
-        pt.as_tensor_variable(np.float64(1.0) if counts is None else counts),
-        sum(constants),
-    )
+    counts = pt.as_tensor_variable(np.float64(1.0) if counts is None else counts)
+    log_constant = joint.log_constant + log_constant
+    terms = FactorTerms(A, a, lower, upper, value, S, counts, log_constant)
     return lean_terms(model, terms, joint), joint
 
 

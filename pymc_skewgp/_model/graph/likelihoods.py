@@ -12,7 +12,6 @@ from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.random import basic
-from pytensor.tensor.random.op import RNGConsumerOp
 
 from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._mcmc.model import LaplaceNoise, Lapses, StudentTNoise
@@ -20,6 +19,7 @@ from pymc_skewgp._model.distributions import probit
 from pymc_skewgp._model.distributions.unified_skew_normal import known_value
 from pymc_skewgp._model.graph.links import Link, link_of, ordered_arguments
 from pymc_skewgp._model.ops.densities import label_intervals
+from pymc_skewgp._model.ops.plain_mode import is_drawn
 
 
 class MixtureGraphs(NamedTuple):
@@ -139,7 +139,7 @@ def spread(x: Any, shape: Any) -> Any:
 
 def is_random(*graphs: Any) -> bool:
     """Whether anything random is in the graphs: a variable of the model, or one without a name."""
-    return any(isinstance(getattr(v.owner, "op", None), RNGConsumerOp) for v in ancestors(graphs))
+    return any(map(is_drawn, ancestors(graphs)))
 
 
 def required(x: Any, message: str, *conditions: Any) -> Any:

@@ -201,15 +201,7 @@ def _of_log_cdf(log_p: Any) -> Variable | None:
 # The arguments of ``pm.OrderedProbit``, of which a model's graph has the probabilities alone.
 
 
-class OrderedArguments(NamedTuple):
-    """Of ``pm.OrderedProbit``."""
-
-    eta: Any
-    cutpoints: Any
-    sigma: Any
-
-
-def ordered_arguments(p: Any) -> OrderedArguments | None:
+def ordered_arguments(p: Any) -> tuple[Any, Any, Any] | None:
     """What ``pm.OrderedProbit`` made probabilities of, some of them masked; None of others."""
     p = _uncopied(p)
     # Of one predictor for many data dimensions were added in front.
@@ -229,7 +221,7 @@ def ordered_arguments(p: Any) -> OrderedArguments | None:
         cutpoints = pt.broadcast_to(cutpoints, [*shape, cutpoints.shape[-1]])[mask]
     if sigma.type.ndim:
         sigma = pt.broadcast_to(sigma, shape)[mask]
-    return OrderedArguments(pt.broadcast_to(eta, shape)[mask], cutpoints, sigma)
+    return pt.broadcast_to(eta, shape)[mask], cutpoints, sigma
 
 
 def _uncopied(variable: Any) -> Any:
@@ -241,7 +233,7 @@ def _uncopied(variable: Any) -> Any:
     return variable
 
 
-def _arguments_of_all(p: Any) -> OrderedArguments | None:
+def _arguments_of_all(p: Any) -> tuple[Any, Any, Any] | None:
     """The arguments: their places in a page of operations, if PyMC makes the same of them."""
     if not (p.owner and _is_of(p.owner, scalar.Exp, lambda above: isinstance(above.op, Join))):
         return None
@@ -256,7 +248,7 @@ def _arguments_of_all(p: Any) -> OrderedArguments | None:
     for cutpoints in _without_expansion(difference.inputs[1]):
         for sigma in _without_expansion(standardised.inputs[1]):
             if cutpoints.type.ndim and _is_made_of(p, eta, cutpoints, sigma):
-                return OrderedArguments(eta, cutpoints, sigma)
+                return eta, cutpoints, sigma
     return None
 
 

@@ -18,12 +18,7 @@ from scipy.sparse.csgraph import connected_components
 
 from pymc_skewgp._errors import UnnormalizedPriorWarning, warn
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
-from pymc_skewgp._model.graph.affine import (
-    Affine,
-    affine_coefficients,
-    entries_by_name,
-    why_not_affine,
-)
+from pymc_skewgp._model.graph import affine
 from pymc_skewgp._model.graph.likelihoods import block_diagonal, required_of
 from pymc_skewgp._model.ops.densities import sun_of_process
 from pymc_skewgp._model.ops.plain_mode import PLAIN, as_real, in_double, plain_function
@@ -40,13 +35,6 @@ from pymc_skewgp._sun.parameters import SunParameters
 # Share of its terms by which the integral of a density may vary by round-off.
 _ROUND_OFF = 1e-7
 _SPREAD, _SEED = 0.3, 0
-
-
-class OwnDensity(NamedTuple):
-    """Log density of a variable, and its slope in the variable's value: graphs of values."""
-
-    log_density: Any
-    slope: Any
 
 
 class Quadratic(NamedTuple):
@@ -77,17 +65,17 @@ class Quadratic(NamedTuple):
 
 
 # Of each variable: its density where the log of it is quadratic in its value, else None.
-_KNOWN: WeakKeyDictionary[Any, OwnDensity | None] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
-def own_density(model: pm.Model, rv: Any) -> OwnDensity | None:
-    """Of a free variable without a transform; None where its log is not quadratic in its value."""
+def own_density(model: pm.Model, rv: Any) -> Any:
+    """Log density of a free variable without a transform; None where it is not quadratic in it."""
     if rv not in _KNOWN:
         _KNOWN[rv] = _own_density(model, rv)
     return _KNOWN[rv]
 
 
-def _own_density(model: pm.Model, rv: Any) -> OwnDensity | None:
+def _own_density(model: pm.Model, rv: Any) -> Any:
     if model.rvs_to_transforms[rv] is not None or not rv.dtype.startswith("float"):
         return None
     # Values first: PyMC would copy random variables, and a copy is another one.
@@ -96,11 +84,11 @@ def _own_density(model: pm.Model, rv: Any) -> OwnDensity | None:
     value = model.rvs_to_values[rv]
     try:
         log_density = pm.logp(given, value, warn_rvs=False).sum()
-        (log_density,) = in_double([entries_by_name(log_density)])
+        (log_density,) = in_double([affine.entries_by_name(log_density)])
         slope = slopes_of(log_density, [value])[0]
     except Exception:  # what PyMC's many rules raise: it has no density, or no gradient
         return None
-    return OwnDensity(log_density, slope) if why_not_affine(slope, [value]) is None else None
+    return log_density if affine.why_not_affine(slope, [value]) is None else None
 
 
 def slopes_of(log_density: Any, values: Sequence[Any]) -> list[Any]:
@@ -113,7 +101,9 @@ def slopes_of(log_density: Any, values: Sequence[Any]) -> list[Any]:
 
 def why_not_quadratic(log_density: Any, values: Sequence[Any]) -> str | None:
     """First operation by which a log density is not known to be quadratic in values, or None."""
-    reasons = (why_not_affine(slope, list(values)) for slope in slopes_of(log_density, values))
+    reasons = (
+        affine.why_not_affine(slope, list(values)) for slope in slopes_of(log_density, values)
+    )
     return next((reason for reason in reasons if reason is not None), None)
 
 
@@ -125,10 +115,9 @@ def has_constant_integral(model: pm.Model, rv: Any, above: Sequence[Any]) -> boo
     coefficients are zero.
     """
     own, point = own_density(model, rv), model.initial_point()
-    assert own is not None
     values = [model.rvs_to_values[x] for x in [rv, *above]]
     origins = [pt.as_tensor(np.zeros_like(point[x.name])) for x in values]
-    found = quadratic_in(own.log_density, values, origins)
+    found = quadratic_in(own, values, origins)
     used = set(graph_inputs([found.slope, found.precision]))
     inputs = [x for x in model.value_vars if x in used]
     function = plain_function(inputs, [found.slope, found.precision])
@@ -262,10 +251,10 @@ class Member(NamedTuple):
             return pt.zeros_like(self.prior.scale[:, 0], dtype=self.value.dtype)
         return pt.zeros([self.shape[i] for i in range(len(known))], dtype=self.value.dtype)
 
-    def mean_given(self, others: "list[Member]") -> Affine:
+    def mean_given(self, others: "list[Member]") -> affine.Affine:
         """Mean as an affine function of the values of `others`."""
         values, origins = [x.value for x in others], [x.origin for x in others]
-        return affine_coefficients(self.mean, values, origins, self.shape)
+        return affine.affine_coefficients(self.mean, values, origins, self.shape)
 
 
 def is_function(rv: Any) -> bool:
@@ -358,13 +347,12 @@ def _by_own_density(model: pm.Model, rv: Any) -> Member:
     nothing: Any = None
     bare = Member(rv.name, value, nothing, shape, nothing, 0)
     own = own_density(model, rv)
-    assert own is not None
     if isinstance(rv.owner.op, FlatRV) or is_intrinsic(model, rv):
         eye = pt.eye(bare.origin.size)
         flat = bare._replace(mean=bare.origin, prior=_centred(eye), factor=eye, is_flat=True)
-        own_potential = None if isinstance(rv.owner.op, FlatRV) else own.log_density
+        own_potential = None if isinstance(rv.owner.op, FlatRV) else own
         return flat._replace(own_potential=own_potential)
-    found = quadratic_in(own.log_density, [value], [bare.origin])
+    found = quadratic_in(own, [value], [bare.origin])
     mean, factor, log_constant = found.integrated(pt.eye(bare.origin.size))
     return bare._replace(
         mean=mean.reshape(shape, ndim=value.type.ndim),

@@ -45,22 +45,22 @@ class SiteKinds:
 
     Attributes
     ----------
-    families : tuple of SiteFamily
-    data : tuple of ndarray
-    ndims : tuple of tuple of int
-        Dimensions of the parameters of each.
+    parts : tuple
+        Of each kind the family, the data, and dimensions of the parameters.
     """
 
-    families: tuple[SiteFamily, ...]
-    data: tuple[Data, ...]
-    ndims: tuple[tuple[int, ...], ...]
+    parts: tuple[tuple[SiteFamily, Data, list[int]], ...]
+
+    @property
+    def ndims(self) -> list[int]:
+        """Dimensions of all parameters."""
+        return [ndim for _, _, ndims in self.parts for ndim in ndims]
 
     def at(self, parameters: Sequence[FloatArray]) -> SitesGiven:
         """Sites with these parameters; ValueError where they are impossible."""
         rest = iter(parameters)
-        known = zip(self.families, self.data, self.ndims, strict=True)
         return joined_sites(
-            [family.at(y, [next(rest) for _ in ndims]) for family, y, ndims in known]
+            [family.at(y, [next(rest) for _ in ndims]) for family, y, ndims in self.parts]
         )
 
 
@@ -126,7 +126,7 @@ class LogEvidence(ValueWithDerivatives):
     @property
     def _ndims(self) -> list[int]:
         """Dimensions of the parameters of sites."""
-        return [] if self.kinds is None else [x for ndims in self.kinds.ndims for x in ndims]
+        return [] if self.kinds is None else self.kinds.ndims
 
     @property
     def input_names(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -6,13 +6,7 @@ from typing import Any
 import numba
 import numpy as np
 from pytensor.graph.basic import Apply
-from pytensor.link.numba.dispatch.basic import (
-    default_hash_key_from_props,
-    get_numba_type,
-    numba_njit,
-    register_funcify_and_cache_key,
-    register_funcify_default_op_cache_key,
-)
+from pytensor.link.numba.dispatch import basic
 
 from pymc_skewgp._gaussian.compiled.ep import rectangle_by_ep
 from pymc_skewgp._model.ops.densities import LogDensityAndOrthant, MvnLogProb
@@ -29,9 +23,9 @@ def _in_python(node: Apply, evaluate: Any) -> Any:
     Numba's own fallback would warn of that, and keep whole models that hold the Op out of the cache
     on disk.
     """
-    result_type = numba.types.Tuple([get_numba_type(output.type) for output in node.outputs])
+    result_type = numba.types.Tuple([basic.get_numba_type(output.type) for output in node.outputs])
 
-    @numba_njit
+    @basic.numba_njit
     def value_with_derivatives(*inputs):  # type: ignore[no-untyped-def]
         with numba.objmode(result=result_type):
             result = evaluate(*inputs)
@@ -40,18 +34,18 @@ def _in_python(node: Apply, evaluate: Any) -> Any:
     return value_with_derivatives
 
 
-@register_funcify_default_op_cache_key(MvnLogProb)
-@register_funcify_default_op_cache_key(LogDensityAndOrthant)
+@basic.register_funcify_default_op_cache_key(MvnLogProb)
+@basic.register_funcify_default_op_cache_key(LogDensityAndOrthant)
 def _numba_density(op: Any, node: Apply, **kwargs: Any) -> Any:
     return _in_python(node, op.evaluate), _CACHE_VERSION
 
 
-@register_funcify_and_cache_key(LogEvidence)
+@basic.register_funcify_and_cache_key(LogEvidence)
 def _numba_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
     # Sites are the data and Python functions: not for the cache on disk.
     if op.kinds is not None:
         return _in_python(node, op.evaluate), None
-    key = default_hash_key_from_props(op, cache_version=_CACHE_VERSION)
+    key = basic.default_hash_key_from_props(op, cache_version=_CACHE_VERSION)
     if op.method == "ep" and not op.shared_noise and not op.repeats:
         return _by_ep(op.n_draws), key
     # Compiled: for chains, which ask for it thousands of times.
@@ -62,7 +56,7 @@ def _by_ep(n_draws: int) -> Any:
     """Without Python's lock where all rows are intervals of a Gaussian: for chains in threads."""
     log_prob = rectangle_by_ep()
 
-    @numba_njit
+    @basic.numba_njit
     def evidence(*inputs):  # type: ignore[no-untyped-def]
         lower, upper, value, noise, mu, scale = inputs[:6]
         n, s = mu.size, inputs[7].size

@@ -400,7 +400,7 @@ def in_double(graphs: Sequence[Any]) -> list[Any]:
     >>> print(square.eval(), *(x.eval() for x in in_double([square])))
     16 10000
     """
-    return _rebuilt(graphs, {v: v for v in ancestors(graphs) if _is_random(v)})
+    return _rebuilt(graphs, {v: v for v in ancestors(graphs) if is_drawn(v)})
 
 
 @contextmanager
@@ -457,7 +457,8 @@ def _is_narrow(v: Any) -> bool:
     return dtype in _WIDE and (dtype[0] != "f" or config.floatX == "float64")
 
 
-def _is_random(v: Any) -> bool:
+def is_drawn(v: Any) -> bool:
+    """Whether an operation that takes a generator made a graph."""
     return isinstance(getattr(v.owner, "op", None), RNGConsumerOp)
 
 

@@ -11,7 +11,6 @@ import pytensor
 from numpy.typing import NDArray
 from pymc.pytensorf import compile
 from pytensor.graph.traversal import ancestors, graph_inputs
-from scipy.linalg import block_diag
 from scipy.sparse import csr_array, vstack
 
 from pymc_skewgp._gaussian import linalg
@@ -26,7 +25,7 @@ from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.gaussian_terms import site_design, sites_of_data
 from pymc_skewgp._model.ops.densities import pt_mvn_logcdf
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._observations.observations import Observations, as_matrix, each_row, intervals
+from pymc_skewgp._observations import observations as row
 from pymc_skewgp._observations.sites import Sites, SitesGiven, factors_of, joined_sites
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
@@ -37,7 +36,7 @@ from pymc_skewgp._validation import FloatArray
 _SPARSE_SHARE, _LEAST_SPARSE = 0.1, 10_000
 
 # Rows of one observed variable, and how many each interval stands for.
-_Block = tuple[Observations, FloatArray | None]
+_Block = tuple[row.Observations, FloatArray | None]
 # Numbers by name, and by number those of parameters.
 _AtPoint = Mapping[Any, FloatArray]
 
@@ -93,7 +92,7 @@ class LatentAtPoint:
         self._inputs = [value.name for value in inputs]
         self.fixed = not inputs
         # Most outputs are data: evaluated once in a chain, and not compiled for it.
-        self._moving = [not used.isdisjoint(inputs) for used in map(_inputs_of, outputs)]
+        self._moving = [not set(graph_inputs([x])).isdisjoint(inputs) for x in outputs]
         pairs = list(zip(outputs, self._moving, strict=True))
         self._constants = pytensor.function([], [x for x, moves in pairs if not moves], mode=PLAIN)
         self._function = None
@@ -165,7 +164,7 @@ class LatentAtPoint:
         if self._repeats:
             return self._with_factors(prior, blocks, sites)
         single = [
-            rows if times is None else _with_design(each_row(rows, times), size)
+            rows if times is None else _with_design(row.each_row(rows, times), size)
             for rows, times in blocks
         ]
         ends = np.cumsum([0, *(rows.n_rows for rows in single)])
@@ -184,7 +183,7 @@ class LatentAtPoint:
         size = prior.mu.size
         observed, counts, moved = _every_row(blocks, size)
         rows = observed.rows(moved)
-        design = csr_array(as_matrix(rows.A, rows.n_rows)).toarray()
+        design = csr_array(row.as_matrix(rows.A, rows.n_rows)).toarray()
         unit, first = equal_predictors(design, rows.a)
         sites = factors_of(rows, counts[moved], unit, first)
         sites = replace(sites, A=design[first])
@@ -219,12 +218,12 @@ class LatentAtPoint:
         if counts is None:
             A = _design(A, size)
         value = at.get("value", np.full(a.size, np.nan))
-        return Observations(A, a, at["S"], at["lower"], at["upper"], value), counts
+        return row.Observations(A, a, at["S"], at["lower"], at["upper"], value), counts
 
 
 def _every_row(
     blocks: Sequence[_Block], size: int
-) -> tuple[Observations, FloatArray, NDArray[np.bool_]]:
+) -> tuple[row.Observations, FloatArray, NDArray[np.bool_]]:
     """All rows, how many each interval stands for, and which are intervals of at least one."""
     observed = _joined([rows for rows, _ in blocks], size)
     each = [np.ones(rows.n_rows) if times is None else times for rows, times in blocks]
@@ -256,32 +255,25 @@ def _design(A: FloatArray | None, size: int) -> Any:
     return csr_array(A) if sparse else A
 
 
-def _with_design(rows: Observations, size: int) -> Observations:
+def _with_design(rows: row.Observations, size: int) -> row.Observations:
     """`rows` of an array of all values, in the form that is best for so few."""
     return replace(rows, A=_design(rows.A, size)) if isinstance(rows.A, np.ndarray) else rows
 
 
-def _joined(blocks: list[Observations], size: int) -> Observations:
+def _joined(blocks: list[row.Observations], size: int) -> row.Observations:
     """Observations of the same f, one after the other."""
     if not blocks:
         nothing = np.zeros(0)
-        return intervals(nothing, nothing, nothing)
+        return row.intervals(nothing, nothing, nothing)
     if len(blocks) == 1:
         return blocks[0]
     columns = zip(*((y.a, y.lower, y.upper, y.value) for y in blocks), strict=True)
     a, lower, upper, value = (np.concatenate(x) for x in columns)
-    if all(y.S.ndim == 1 for y in blocks):
-        noise = np.concatenate([y.S for y in blocks])
-    else:
-        noise = block_diag(*(np.diag(y.S) if y.S.ndim == 1 else y.S for y in blocks))
-    designs = [as_matrix(y.A, size) for y in blocks]
+    noise = row.stacked_noise([y.S for y in blocks])
+    designs = [row.as_matrix(y.A, size) for y in blocks]
     dense = all(isinstance(A, np.ndarray) for A in designs)
     A = np.vstack(designs) if dense else vstack([csr_array(A) for A in designs], format="csr")
-    return Observations(A, a, noise, lower, upper, value)
-
-
-def _inputs_of(graph: Any) -> set[Any]:
-    return set(graph_inputs([graph]))
+    return row.Observations(A, a, noise, lower, upper, value)
 
 
 def with_values(

@@ -16,23 +16,10 @@ from pymc.distributions.continuous import FlatRV
 
 import pymc_skewgp._errors
 from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning, warnings_are_wanted
-from pymc_skewgp._model.graph.analysis import (
-    Block,
-    BlockGraph,
-    block_graph,
-    blocks_under_rows_or_sites,
-    gaussian_blocks,
-    part_of,
-    refuse_with_reason,
-)
+from pymc_skewgp._model.graph import analysis
+from pymc_skewgp._model.graph import sites as graph_sites
 from pymc_skewgp._model.graph.joint_gaussian import proper_joint
 from pymc_skewgp._model.graph.members import is_function
-from pymc_skewgp._model.graph.sites import (
-    NoObservationsError,
-    children,
-    find_observed,
-    is_prediction,
-)
 from pymc_skewgp._model.ops.densities import sun_of_process
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 
@@ -58,7 +45,7 @@ def _remembered[T](model: pm.Model, key: tuple[Any, ...], make: Callable[[], T])
     return found
 
 
-def is_claimed(model: pm.Model, block: Block, rv: Any) -> bool:
+def is_claimed(model: pm.Model, block: analysis.Block, rv: Any) -> bool:
     """Whether a hyperparameter is left to the step of a block alone.
 
     It is where nothing depends on it but the block, its observations and other such
@@ -68,12 +55,12 @@ def is_claimed(model: pm.Model, block: Block, rv: Any) -> bool:
     return rv in claimed and _n_entries(model, claimed) <= _MOST
 
 
-def _claimed(model: pm.Model, block: Block) -> list[Any]:
+def _claimed(model: pm.Model, block: analysis.Block) -> list[Any]:
     """Hyperparameters that the step of a block takes for itself, where they are not too many."""
 
     def make() -> list[Any]:
         claimed = _moved(model, block)
-        below = {x: {y.name for y in children(model, x)} for x in claimed}
+        below = {x: {y.name for y in graph_sites.children(model, x)} for x in claimed}
         own, before = {*(x.name for x in block.members), *block.below}, None
         while claimed != before:
             before, inside = claimed, {*own, *(x.name for x in claimed)}
@@ -83,8 +70,8 @@ def _claimed(model: pm.Model, block: Block) -> list[Any]:
     return _remembered(model, ("claims", *block.members), make)
 
 
-def _moved(model: pm.Model, block: Block) -> list[Any]:
-    return [model.values_to_rvs[value] for value in block_graph(model, block).moved]
+def _moved(model: pm.Model, block: analysis.Block) -> list[Any]:
+    return [model.values_to_rvs[value] for value in analysis.block_graph(model, block).moved]
 
 
 def _n_entries(model: pm.Model, rvs: list[Any]) -> int:
@@ -108,19 +95,19 @@ def n_entries(model: pm.Model, rv: Any) -> int:
 # entry of hyperparameters takes a slice of its own, NUTS has one gradient for all.
 
 
-def is_fast(model: pm.Model, block: Block) -> bool:
+def is_fast(model: pm.Model, block: analysis.Block) -> bool:
     """Whether the step is to be picked for a block under sites."""
     others = _other_functions(model, block)
     return not others and _n_entries(model, _moved(model, block)) <= _MOST
 
 
-def refuse_slow(model: pm.Model, rv: Any, block: Block) -> None:
+def refuse_slow(model: pm.Model, rv: Any, block: analysis.Block) -> None:
     """NotConjugateError for a function of a block under sites for which it is not picked."""
     if is_fast(model, block):
         return
     others = _other_functions(model, block)
     if others:
-        find_observed(model, rv)
+        graph_sites.find_observed(model, rv)
         raise NotConjugateError(
             f"what observes {rv.name} depends on {others[0]} too, and not jointly affinely."
         )
@@ -132,7 +119,7 @@ def refuse_slow(model: pm.Model, rv: Any, block: Block) -> None:
     )
 
 
-def _other_functions(model: pm.Model, block: Block) -> list[str]:
+def _other_functions(model: pm.Model, block: analysis.Block) -> list[str]:
     """Functions that enter the sites, but are not in the block: in turn they would mix slowly."""
     values = {x for y in block.sites for x in y.hyperparameters}
     return [
@@ -150,30 +137,30 @@ def _other_functions(model: pm.Model, block: Block) -> list[str]:
 # are one unified skew-normal vector too.
 
 
-def joined_blocks(model: pm.Model) -> list[Block]:
+def joined_blocks(model: pm.Model) -> list[analysis.Block]:
     """Blocks of a model, those with a hyperparameter in common as one, where they can be."""
     return _remembered(
-        model, ("blocks",), lambda: _joined(model, blocks_under_rows_or_sites(model))
+        model, ("blocks",), lambda: _joined(model, analysis.blocks_under_rows_or_sites(model))
     )
 
 
-def every_block(model: pm.Model, *, joined: bool) -> list[Block]:
+def every_block(model: pm.Model, *, joined: bool) -> list[analysis.Block]:
     """`joined_blocks`, and those of Gaussian variables without a SkewGP.
 
     Flat variables are given: they have no covariance.
     """
-    known = blocks_under_rows_or_sites(model)
+    known = analysis.blocks_under_rows_or_sites(model)
     taken = {name for block in known for name in [*(x.name for x in block.members), *block.below]}
-    for block in gaussian_blocks(model, taken, {}):
+    for block in analysis.gaussian_blocks(model, taken, {}):
         proper = [x for x in block.members if not isinstance(x.owner.op, FlatRV)]
         if proper:
-            known.append(part_of(model, block, proper))
+            known.append(analysis.part_of(model, block, proper))
     return _joined(model, known) if joined else known
 
 
-def graph_to_move(model: pm.Model, block: Block) -> BlockGraph:
+def graph_to_move(model: pm.Model, block: analysis.Block) -> analysis.BlockGraph:
     """`block_graph`, with potentials in the prior, and the constant of that."""
-    graph = block_graph(model, block)
+    graph = analysis.block_graph(model, block)
     if any(is_function(x) for x in block.members):
         return graph
     joint = proper_joint(model, graph.members, block.potentials)
@@ -181,12 +168,12 @@ def graph_to_move(model: pm.Model, block: Block) -> BlockGraph:
     return graph._replace(prior=prior, log_constant=joint.log_constant)
 
 
-def _joined(model: pm.Model, blocks: list[Block]) -> list[Block]:
+def _joined(model: pm.Model, blocks: list[analysis.Block]) -> list[analysis.Block]:
     if len(blocks) < 2:
         return blocks
-    found: list[tuple[Block, set[Any]]] = []
+    found: list[tuple[analysis.Block, set[Any]]] = []
     for block in blocks:
-        moved = set(block_graph(model, block).moved)
+        moved = set(analysis.block_graph(model, block).moved)
         for other in list(found):
             if not moved.isdisjoint(other[1]) and _are_apart(model, block, other[0]):
                 found.remove(other)
@@ -195,22 +182,22 @@ def _joined(model: pm.Model, blocks: list[Block]) -> list[Block]:
     return [block for block, _ in found]
 
 
-def _are_apart(model: pm.Model, one: Block, other: Block) -> bool:
+def _are_apart(model: pm.Model, one: analysis.Block, other: analysis.Block) -> bool:
     """Whether neither depends on members of the other."""
     for block, rest in ((one, other), (other, one)):
         names = {*(x.name for x in rest.members), *rest.below}
-        below = {x.name for rv in block.members for x in children(model, rv)}
+        below = {x.name for rv in block.members for x in graph_sites.children(model, rv)}
         if not names.isdisjoint(below):
             return False
     return True
 
 
-def _both(model: pm.Model, one: Block, other: Block) -> Block:
+def _both(model: pm.Model, one: analysis.Block, other: analysis.Block) -> analysis.Block:
     """Of the variables of two, in the order of the model."""
     members, predicted = {*one.members, *other.members}, {*one.predicted, *other.predicted}
     observed = {y.name: y for y in [*one.observed, *other.observed]}
     sites = {y.name: y for y in [*one.sites, *other.sites]}
-    return Block(
+    return analysis.Block(
         [x for x in model.free_RVs if x in members],
         [observed[y.name] for y in model.observed_RVs if y.name in observed],
         [x for x in model.free_RVs if x in predicted],
@@ -267,7 +254,7 @@ def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
     if asked is None:
         return False
     blocks = joined_blocks(asked.model)
-    if not is_function(rv) or is_prediction(asked.model, rv):
+    if not is_function(rv) or graph_sites.is_prediction(asked.model, rv):
         goes = any(_goes_with(rv, block, asked) for block in blocks)
         if goes or not is_function(rv):
             return goes
@@ -277,7 +264,7 @@ def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
             if block.sites:
                 refuse_slow(asked.model, rv, block)
         if not own:
-            refuse_with_reason(asked.model, rv)
+            analysis.refuse_with_reason(asked.model, rv)
     except NotConjugateError as error:
         _say_why(rv.name, error, asked, has_grad)
         return False
@@ -288,7 +275,7 @@ def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
     return bool(own)
 
 
-def _goes_with(rv: Any, block: Block, asked: Asked) -> bool:
+def _goes_with(rv: Any, block: analysis.Block, asked: Asked) -> bool:
     """Whether a variable is moved by the step of a block that the user left to ``pm.sample``."""
     functions = [x for x in block.members if is_function(x)]
     if block.sites and not is_fast(asked.model, block):
@@ -314,7 +301,7 @@ def _refuse_other_sampler(name: str, asked: Asked) -> None:
         )
 
 
-def _say_that_nuts_moves(block: Block, asked: Asked) -> None:
+def _say_that_nuts_moves(block: analysis.Block, asked: Asked) -> None:
     """A line where so many hyperparameters are left to NUTS that would otherwise not be."""
     claimed = _claimed(asked.model, block)
     names = [x.name for x in claimed if _n_entries(asked.model, claimed) > _MOST]
@@ -338,7 +325,9 @@ def _say_why(name: str, error: NotConjugateError, asked: Asked, has_grad: bool) 
     if not asked.quiet:
         _log.info(f"{name} is not sampled by ConjugateStep: {error}")
     warned = _WARNED.setdefault(asked.model, set())
-    alone = isinstance(error, NoObservationsError)  # NUTS is the way to sample a distribution
+    alone = isinstance(
+        error, graph_sites.NoObservationsError
+    )  # NUTS is the way to sample a distribution
     if alone or not has_grad or name in warned or not warnings_are_wanted():
         return
     warned.add(name)

@@ -21,33 +21,15 @@ from pytensor.tensor.random.type import RandomGeneratorType
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_skewgp._errors import (
-    InexactStepWarning,
-    NotConjugateError,
-    NotPositiveDefiniteError,
-    warn,
-)
+from pymc_skewgp import _errors
 from pymc_skewgp._gaussian.weights import chain_relative_ess
 from pymc_skewgp._mcmc.site_chain import ConjugateInfo, IndependenceMove
 from pymc_skewgp._mcmc.slices import LinESSMove
-from pymc_skewgp._model.graph.analysis import (
-    Block,
-    BlockGraph,
-    blocks_under_rows_or_sites,
-    find_blocks,
-    part_of,
-    refuse_with_reason,
-)
+from pymc_skewgp._model.graph import analysis
 from pymc_skewgp._model.graph.sites import distribution_name, find_observed
 from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.steps import competence as moves
 from pymc_skewgp._model.steps.block_move import BlockMove, Kernel, Point
-from pymc_skewgp._model.steps.competence import (
-    can_be_sampled_exactly,
-    every_block,
-    graph_to_move,
-    is_claimed,
-    joined_blocks,
-)
 from pymc_skewgp._validation import as_count
 
 # Variables that nothing observed depends on: drawn from their distributions.
@@ -138,7 +120,7 @@ class SUNStep(BlockedStep):
     ) -> None:
         model = modelcontext(model)
         if vars is None:
-            blocks = every_block(model, joined=kernel.collapse)
+            blocks = moves.every_block(model, joined=kernel.collapse)
             listed: Any = _all_of(model, blocks, kernel)
         else:
             blocks = _blocks_of(model, kernel)
@@ -201,7 +183,7 @@ class SUNStep(BlockedStep):
         for block in self._blocks:
             try:
                 point, info = block.step(point, self.rng, tune=tune, most=self._left)
-            except (NotPositiveDefiniteError, FloatingPointError) as error:
+            except (_errors.NotPositiveDefiniteError, FloatingPointError) as error:
                 raise SamplingError(
                     f"{type(self).__name__} cannot move {block.name} at this point: {error} "
                     "Where a chain starts there, give the variables that it depends on an "
@@ -219,11 +201,11 @@ class SUNStep(BlockedStep):
         if info.exact or self._warned:
             return
         self._warned = True
-        warn(
+        _errors.warn(
             f"{type(self).__name__} picked rows behind {name} by weight, because rejection found "
             "none in time: these steps are right only nearly. Fewer pseudo-points, or farther from "
             "each other, and noise that fewer observations share, make them exact.",
-            InexactStepWarning,
+            _errors.InexactStepWarning,
             stacklevel=3,
         )
 
@@ -249,14 +231,18 @@ class SUNStep(BlockedStep):
         return (lambda stats: {stat: stats[stat]},)
 
 
-def _blocks_of(model: pm.Model, kernel: Kernel) -> list[Block]:
+def _blocks_of(model: pm.Model, kernel: Kernel) -> list[analysis.Block]:
     """All that a step with this kernel knows how to move."""
     if kernel.collapse:
-        return joined_blocks(model)
-    return blocks_under_rows_or_sites(model) if kernel.under_sites else find_blocks(model)
+        return moves.joined_blocks(model)
+    return (
+        analysis.blocks_under_rows_or_sites(model)
+        if kernel.under_sites
+        else analysis.find_blocks(model)
+    )
 
 
-def _all_of(model: pm.Model, blocks: list[Block], kernel: Kernel) -> list[Any]:
+def _all_of(model: pm.Model, blocks: list[analysis.Block], kernel: Kernel) -> list[Any]:
     """Members of blocks, and hyperparameters that nothing else depends on.
 
     Raises
@@ -265,26 +251,26 @@ def _all_of(model: pm.Model, blocks: list[Block], kernel: Kernel) -> list[Any]:
         Where there are no blocks.
     """
     if not blocks:
-        raise NotConjugateError(
+        raise _errors.NotConjugateError(
             "no variable of the model is Gaussian and enters the predictors of its observations "
             "affinely.",
             "Leave the model to NUTS.",
         )
     found = [x for block in blocks for x in block.members]
     if kernel.collapse:
-        found += [x for x in model.free_RVs if any(is_claimed(model, b, x) for b in blocks)]
+        found += [x for x in model.free_RVs if any(moves.is_claimed(model, b, x) for b in blocks)]
     return found
 
 
 def _chosen_blocks(
-    model: pm.Model, blocks: list[Block], values: list[Any], kernel: Kernel
-) -> list[BlockGraph]:
+    model: pm.Model, blocks: list[analysis.Block], values: list[Any], kernel: Kernel
+) -> list[analysis.BlockGraph]:
     """Blocks of what a step is given, with the hyperparameters that it moves."""
     rvs = [model.values_to_rvs[value] for value in values]
     found = []
     for block in blocks:
         if any(rv in block.members for rv in rvs):
-            found.append(graph_to_move(model, part_of(model, block, rvs)))
+            found.append(moves.graph_to_move(model, analysis.part_of(model, block, rvs)))
     names = {name for graph in found for name in graph.names}
     known = {value for graph in found for value in graph.moved}
     known |= {model.rvs_to_values[x] for graph in found for x in graph.predicted}
@@ -304,9 +290,9 @@ def _chosen_blocks(
 
 def _refuse(model: pm.Model, rv: Any, kernel: Kernel) -> None:
     if kernel.under_sites:
-        refuse_with_reason(model, rv)
+        analysis.refuse_with_reason(model, rv)
     find_observed(model, rv)
-    raise NotConjugateError(f"{rv.name} is a {distribution_name(rv)} variable of no block.")
+    raise _errors.NotConjugateError(f"{rv.name} is a {distribution_name(rv)} variable of no block.")
 
 
 # `LinESS`: linear elliptical slice sampling of a SkewGP under probit observations.
@@ -667,5 +653,5 @@ class ConjugateStep(SUNStep):
         A SkewGP variable that it cannot sample is named, with the reason and what to do, in a line
         of PyMC's log, and with `NotConjugateWarning` where NUTS is to take it.
         """
-        ideal = can_be_sampled_exactly(var, has_grad)
+        ideal = moves.can_be_sampled_exactly(var, has_grad)
         return Competence.IDEAL if ideal else Competence.INCOMPATIBLE
