@@ -6,6 +6,7 @@ import arviz as az
 import comparison_oracles as oracle
 import numpy as np
 import pytest
+from likelihood_oracles import assert_posterior
 from scipy.special import gammaln, log_ndtr, logsumexp, ndtr
 from scipy.stats import multivariate_normal
 
@@ -96,22 +97,11 @@ def posterior_of(case, **kwargs):
     return sg.SkewGPPosterior(X[:m], y, likelihood=likelihood, cov_func=kernel, **kwargs)
 
 
-def assert_same(posterior, found):
-    evidence = posterior.log_marginal_likelihood
-    # Four standard errors, or what the grid leaves. Seeds are fixed.
-    assert abs(evidence.value - found.log_evidence) < max(4 * evidence.std_error, 1e-5)
-    marginals = posterior.marginals()
-    mean, sd, _ = marginals.moments
-    mean_se, sd_se, _ = marginals.moment_errors
-    assert (np.abs(mean - found.mean) < 4 * mean_se + 1e-6).all()
-    assert (np.abs(sd - np.sqrt(found.cov.diagonal())) < 4 * sd_se + 1e-6).all()
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_evidence_and_moments(case):
     posterior = posterior_of(case, n_draws=8192)
     found = expected(case)
-    assert_same(posterior, found)
+    assert_posterior(posterior, found, errors=4)
     f = posterior.sample(4000, 1, random_seed=3)["posterior"]["f"].values[0]
     # Covariances of 4000 draws: four standard errors of at most 1.5 (2 / 4000)^.5.
     np.testing.assert_allclose(np.cov(f.T), found.cov, atol=0.14)
@@ -123,7 +113,7 @@ def test_skew_prior(case):
     point = np.array([[-1.5]])  # not so near that its sign is a step on the grid
     sign = oracle.Sign(1.5, kernel(X[:m], point)[:, 0])
     posterior = posterior_of(case, n_draws=8192, pseudo_points=point)
-    assert_same(posterior, expected(case, sign))
+    assert_posterior(posterior, expected(case, sign), errors=4)
 
 
 # With noise of items the probability of the data is no product.
@@ -214,33 +204,6 @@ def test_all_orders_sum_to_one():
     assert p.sum() == pytest.approx(1.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_replicates_have_the_frequencies(case):
-    likelihood, y, m, _ = CASES[case]
-    data = likelihood.as_data(y, m)
-    f = np.random.default_rng(2).normal(size=m)
-    n = 20_000
-    drawn = np.broadcast_to(f, (1, n, m)).copy()
-    log_likelihood = likelihood.log_likelihood(data, drawn)
-    new = likelihood.replicate(data, drawn, log_likelihood, np.random.default_rng(3))
-    assert new.shape == (1, n, *data.shape)
-    first = slice(None)
-    if isinstance(likelihood, Choice):
-        first = slice(0, 1)  # the order of the others is of no matter
-    p = np.exp(log_likelihood[0, 0])
-    for i, row in enumerate(data):
-        agrees = (new[0, :, i, first] == row[first]).all(axis=-1)
-        if len(row) == 3 and isinstance(likelihood, Preference) and row[2]:
-            agrees = new[0, :, i, 2] == 1
-        elif len(row) == 3 and isinstance(likelihood, Preference):
-            agrees = (new[0, :, i] == row).all(axis=-1)
-        # Four standard errors: a false alarm in 16000.
-        assert abs(agrees.mean() - p[i]) < 4 * np.sqrt(p[i] * (1 - p[i]) / n)
-    kept = np.sort(new[0, 0, :, :2], axis=-1) if isinstance(likelihood, Preference) else None
-    if kept is not None:
-        np.testing.assert_array_equal(kept, np.sort(data[:, :2], axis=-1))
-
-
 def test_predictions_of_duels():
     posterior = posterior_of("duels", n_draws=8192)
     found = expected("duels")
@@ -317,38 +280,6 @@ def test_choices_and_values_share_the_covariance_of_noise():
     assert posterior.log_marginal_likelihood.value == pytest.approx(found.log_evidence, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "y", "message"),
-    [
-        (Preference(), [[0, 0]], "repeats one"),
-        (Preference(), [[0, 4]], "names item 4"),
-        (Preference(), [[0, -1]], "needs at least 2 items"),
-        (Preference(), [[0, -2]], "names item -2"),
-        (Preference(), [0, 1], "must have shape"),
-        (Preference(), [[0, 1, 2, 3]], "winner and loser"),
-        (Preference(), [[0.5, 1]], "whole numbers"),
-        (Preference(), [[0, np.nan]], "whole numbers"),
-        (Preference(), [["a", "b"]], "numeric"),
-        (Preference(), [[0, 1, 1]], "unless threshold"),
-        (Preference(threshold=1.0), [[0, 1, 2]], "1 for a tie"),
-        (Preference(0.0), [[0, 1], [1, 2], [2, 0]], "items 0, 1, 2 win .* in a circle"),
-        (Preference(noise="item"), [[0, 1], [1, 0]], "items 0, 1 win .* in a circle"),
-        (Preference(-1.0), [[0, 1]], "sigma must"),
-        (Preference(threshold=-1.0), [[0, 1]], "threshold must not be negative"),
-        (Choice(), [[0, -1, -1]], "a choice needs at least 2"),
-        (Choice(), [[0, -1, 1]], "fill up the end"),
-        (Choice(), [[0, 1, 0]], "repeats one"),
-        (Choice(), [[0, 1], [0]], "rows of one length"),
-        (Ranking(), [[0, 1, 1]], "a ranking compares different items"),
-        (Ranking(), [[3, -1]], "a ranking needs at least 2"),
-        (Ranking(0.0), [[0, 1]], "sigma must be positive"),
-    ],
-)
-def test_bad_input(likelihood, y, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        sg.SkewGPPosterior(X, y, likelihood=likelihood, cov_func=kernel)
-
-
 def test_duels_without_noise():
     # Three duels between three items: an order, of probability known by the bivariate normal.
     y = [[1, 0], [0, 2], [1, 2]]
@@ -377,11 +308,6 @@ def test_more_duels_than_items_with_noise_of_items():
     K = kernel(X) + SIGMA**2 * np.eye(4)
     want = multivariate_normal(np.zeros(3), D @ K @ D.T, abseps=1e-8, maxpts=10**6).cdf(np.zeros(3))
     assert abs(item.value - np.log(want)) < 4 * item.std_error + 1e-3
-
-
-def test_bad_noise():
-    with pytest.raises(ValueError, match="fresh"):
-        Preference(noise="other")
 
 
 def test_preference_probability_needs_comparisons():

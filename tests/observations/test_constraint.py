@@ -277,12 +277,14 @@ def test_the_limits_of_each_point():
     assert np.all((f[:, 2] > -0.3 - 1e-5) & (f[:, 2] < 0.4 + 1e-5))
 
 
+DOSES = {
+    "dose": (column(0.0, 1.0), [0.1, 0.4], Gaussian(0.1)),
+    "shape": (column(0.5), None, Constraint.increasing()),
+}
+
+
 def test_what_is_returned():
-    data = {
-        "dose": (column(0.0, 1.0), [0.1, 0.4], Gaussian(0.1)),
-        "shape": (column(0.5), None, Constraint.increasing()),
-    }
-    posterior = GP.posterior(data)
+    posterior = GP.posterior(DOSES)
     dt = posterior.sample(20, 2, random_seed=1)
     assert set(dt["posterior"].data_vars) == {"f_dose", "f_shape"}
     assert set(dt["log_likelihood"].data_vars) == {"y_dose"}
@@ -294,14 +296,12 @@ def test_what_is_returned():
 
 
 def test_an_update_of_data_or_of_virtual_points():
-    data = {
-        "dose": (column(0.0, 1.0), [0.1, 0.4], Gaussian(0.1)),
-        "shape": (column(0.5), None, Constraint.increasing()),
-    }
-    posterior = GP.posterior(data).update(column(2.0), [0.3], name="dose")
+    posterior = GP.posterior(DOSES).update(column(2.0), [0.3], name="dose")
     posterior = posterior.update(column(1.5), None, name="shape")
-    data["dose"] = (column(0.0, 1.0, 2.0), [0.1, 0.4, 0.3], Gaussian(0.1))
-    data["shape"] = (column(0.5, 1.5), None, Constraint.increasing())
+    data = {
+        "dose": (column(0.0, 1.0, 2.0), [0.1, 0.4, 0.3], Gaussian(0.1)),
+        "shape": (column(0.5, 1.5), None, Constraint.increasing()),
+    }
     expected = GP.posterior(data).log_marginal_likelihood.value
     assert posterior.log_marginal_likelihood.value == pytest.approx(expected, abs=1e-12)
 
@@ -379,32 +379,6 @@ def test_improbable_is_not_contradictory():
     expected = norm.logpdf(-1.0, 0, np.hypot(ETA, 0.1)) + norm.logsf((1 + gain) / sd)
     found = GP.posterior(data).log_marginal_likelihood.value
     assert found == pytest.approx(expected, rel=1e-9)
-
-
-def test_limits_closer_than_the_nugget():
-    with pytest.raises(ValueError, match="closer together than its nugget in 1 row"):
-        GP.posterior(column(0.0), likelihood=Constraint(0.0, 1e-7))
-
-
-@pytest.mark.parametrize(
-    ("make", "y", "message"),
-    [
-        (lambda: Constraint(), None, "no limit at 2 of 2"),
-        (lambda: Constraint(1.0, 0.0), None, "lower must be below upper"),
-        (lambda: Constraint(lower=[0.0, 0.0, 0.0]), None, "lower must have length 2"),
-        (lambda: Constraint(lower=np.nan), None, "NaN"),
-        (lambda: Constraint(lower=0.0), [1.0, 2.0], "has no y"),
-        (lambda: Constraint(lower=0.0, nugget=0.0), None, "nugget must be positive"),
-        (lambda: Constraint(lower=0.0, derivative=1), None, r"must be \(feature, order\)"),
-        (lambda: Constraint(lower=0.0, derivative=(0, 3)), None, "order 1 or 2, got 3"),
-        (lambda: Constraint(lower=0.0, derivative=(0, 0)), None, "at least 1"),
-        (lambda: Constraint(lower=0.0, derivative=(-1, 1)), None, "feature of derivative"),
-        (lambda: Constraint.increasing(1), None, r"feature 1, but X has 1 column"),
-    ],
-)
-def test_bad_input(make, y, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        GP.posterior(column(0.0, 1.0), y, likelihood=make())
 
 
 def test_no_variance_to_constrain():

@@ -117,37 +117,12 @@ def test_little_noise(eta, sigma):
     assert_allclose(found["f_sd"], at, rtol=1e-3 if sigma < 1e-3 else 1e-5)
 
 
-def test_noise_is_a_copy():
-    sigma = np.full(25, 0.3)
-    likelihood = Gaussian(sigma)
-    sigma[:] = 5.0
-    assert_allclose(likelihood.sigma, 0.3)
-    assert likelihood == likelihood
-    assert isinstance(hash(likelihood), int)
-
-
 def test_forecasts_of_labels_from_exact_marginals_have_no_error():
     at = sg.SkewGP(cov_func=kernel()).posterior(X, Y, likelihood=Gaussian(0.3)).marginals(XNEW)
     found = at.probability()
     expected = norm.cdf(at.moments.mean / np.sqrt(1.0 + at.moments.sd**2))
     assert_allclose(found.value, expected, atol=1e-12)
     assert_allclose(found.std_error, 0.0)
-
-
-def test_sample_at_the_data():
-    """Means within 5 errors of 4000 draws; every group is there."""
-    posterior = sg.SkewGP(cov_func=kernel()).posterior(X, Y, likelihood=Gaussian(0.3))
-    dt = posterior.sample(random_seed=2)
-    at = posterior.marginals()
-    f = dt["posterior"]["f"].values.reshape(-1, 25)
-    assert np.all(np.abs(f.mean(axis=0) - at.moments.mean) < 5 * at.moments.sd / np.sqrt(4000))
-    again = dt["posterior_predictive"]["y"].values.reshape(-1, 25)
-    spread = np.hypot(at.moments.sd, 0.3)
-    assert np.all(np.abs(again.std(axis=0) - spread) < 5 * spread / np.sqrt(8000))
-    expected = norm.logpdf(Y, dt["posterior"]["f"].values, 0.3)
-    assert_allclose(dt["log_likelihood"]["y"], expected, atol=1e-12)
-    assert dt["sample_stats"].attrs["method"] == "exact"
-    assert dt["observed_data"]["y"].dtype == float
 
 
 @pytest.mark.slow(ci=True)
@@ -200,42 +175,3 @@ def test_skew_gp_evidence_is_two_probabilities():
     sun = posterior.sun
     assert sun.n_latent == 2
     assert_allclose(sun.mean(), posterior.marginals().moments.mean, atol=0.02)
-
-
-def test_noise_may_be_a_random_variable():
-    with pm.Model():
-        sigma = pm.HalfNormal("sigma")
-        gp = sg.SkewGP(cov_func=kernel())
-        posterior = gp.posterior(X, Y, point={"sigma": 0.3}, likelihood=Gaussian(sigma))
-    expected = gp.posterior(X, Y, likelihood=Gaussian(0.3)).log_marginal_likelihood.value
-    assert posterior.log_marginal_likelihood.value == pytest.approx(expected, abs=1e-12)
-    with pytest.raises(ValueError, match="sigma"):
-        gp.posterior(X, Y, likelihood=Gaussian(sigma))
-
-
-@pytest.mark.parametrize(
-    ("y", "sigma", "error", "message"),
-    [
-        (Y[:-1], 0.3, ValueError, r"y must have shape \(25,\), one value for each row of X"),
-        (np.where(Y > 1, np.nan, Y), 0.3, ValueError, r"y must be finite, found \d+ NaN"),
-        (Y, -0.3, ValueError, "sigma must be positive"),
-        (Y, np.ones(3), ValueError, "sigma must"),
-        (np.ma.masked_greater(Y, 1), 0.3, ValueError, "y"),
-        (Y.astype(str), 0.3, TypeError, "y must"),
-    ],
-)
-def test_bad_input(y, sigma, error, message):
-    with pytest.raises(error, match=message):
-        sg.SkewGP(cov_func=kernel()).posterior(X, y, likelihood=Gaussian(sigma))
-
-
-@pytest.mark.parametrize("likelihood", [Gaussian, "gaussian", 0.3])
-def test_what_is_no_likelihood_is_refused(likelihood):
-    with pytest.raises(TypeError, match=r"must be an object of pymc_skewgp\.likelihoods"):
-        sg.SkewGP(cov_func=kernel()).posterior(X, Y, likelihood=likelihood)
-
-
-def test_there_is_no_probability_of_a_label():
-    posterior = sg.SkewGP(cov_func=kernel()).posterior(X, Y, likelihood=Gaussian(0.3))
-    with pytest.raises(TypeError, match="label 1"):
-        posterior.probability(XNEW)

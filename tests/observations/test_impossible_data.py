@@ -1,9 +1,14 @@
 """Data and parameters that no likelihood can have: errors that say so, and data untouched."""
 
+import copy
+
 import numpy as np
 import pytest
+from likelihood_cases import CASES
+from likelihood_oracles import kernel
 
 import pymc_skewgp as sg
+from pymc_skewgp._errors import NotPositiveDefiniteError
 from pymc_skewgp.likelihoods import (
     BernoulliProbit,
     BinomialProbit,
@@ -18,132 +23,171 @@ from pymc_skewgp.likelihoods import (
     Selection,
 )
 
-X = np.linspace(-1.0, 1.0, 4)[:, None]
 NAN, INF = np.nan, np.inf
+LABELS, VALUES, TRIALS = [0, 1, 1, 0], [0.0, 0.8, 1.5, 0.4], [5, 3, 8, 0]
+BOUNDS = np.array([[-INF, 0.0], [0.8, 0.8], [1.5, INF], [0.2, 1.1]])
+DUELS = [[0, 1], [1, 2]]
+CIRCLE = [[0, 1], [1, 2], [2, 0]]
+MASKED = np.ma.masked_array([0.0, 1, 2, 3], mask=[0, 0, 1, 0])
+UNEQUAL = np.full((4, 4), -0.9) + 1.9 * np.eye(4)
 
 
-def kernel(X, Xs=None, diag=False):
-    if diag:
-        return np.ones(len(X))
-    return np.exp(-0.5 * (X - (X if Xs is None else Xs).T) ** 2)
+def levels(*cuts, **more):
+    return OrderedProbit(list(cuts) or [-1, 1], **more)
 
 
-# A likelihood, data, and what the message says.
-IMPOSSIBLE = {
-    "labels": (BernoulliProbit, [0, 1, 2, 0], "two classes coded 0 and 1"),
-    "a missing label": (BernoulliProbit, [0, 1, NAN, 0], "y must be finite"),
-    "a level too high": (lambda: OrderedProbit([-1, 1]), [0, 1, 3, 0], "categories 0 to 2"),
-    "a level below 0": (lambda: OrderedProbit([-1, 1]), [0, 1, -1, 0], "categories 0 to 2"),
-    "a broken level": (lambda: OrderedProbit([-1, 1]), [0, 1, 0.5, 0], "row 2 has 0.5"),
-    "cut-points that fall": (lambda: OrderedProbit([1, -1]), [0, 1, 1, 0], "must increase"),
-    "equal cut-points": (lambda: OrderedProbit([1, 1]), [0, 1, 1, 0], "must increase"),
-    "levels without noise": (
-        lambda: OrderedProbit([-1, 1], sigma=0.0),
-        [0, 1, 1, 0],
-        "sigma must be positive",
-    ),
-    "below a limit": (
-        lambda: CensoredGaussian(0.5, lower=0.0),
-        [0, 1, -1.0, 0],
-        "row 2 has -1, limits 0 and inf",
-    ),
-    "above a limit": (
-        lambda: CensoredGaussian(0.5, upper=1.0),
-        [0, 1, 2.0, 0],
-        "row 2 has 2, limits -inf and 1",
-    ),
-    "limits in the wrong order": (
-        lambda: CensoredGaussian(0.5, lower=1.0, upper=0.0),
-        [0, 1, 0.5, 0],
-        "lower must be below upper",
-    ),
-    "bounds in the wrong order": (
-        lambda: CensoredGaussian(0.5),
-        [[0, 1], [1, 0], [0, 0], [0, 2]],
-        "row 1 of y has the lower bound 1 and the upper bound 0",
-    ),
-    "bounds that are NaN": (
-        lambda: CensoredGaussian(0.5),
-        [[0, 1], [NAN, 0], [0, 0], [0, 2]],
-        "y holds 1 NaN bound",
-    ),
-    "censored without noise": (
-        lambda: CensoredGaussian(-1.0, lower=0.0),
-        [0, 1, 0.5, 0],
-        "sigma must be positive",
-    ),
-    "no noise": (lambda: Gaussian(0.0), [0, 1, 0.5, 0], "sigma must be positive"),
-    "negative noise": (lambda: Gaussian([1, 1, -1, 1]), [0, 1, 0.5, 0], "sigma must be positive"),
-    "noise of three": (lambda: Gaussian([1, 1, 1]), [0, 1, 0.5, 0], "sigma must have length 4"),
-    "a missing value": (lambda: Gaussian(1.0), [0, 1, NAN, 0], "y must be finite"),
-    "masked": (
-        lambda: Gaussian(1.0),
-        np.ma.masked_array([0.0, 1, 2, 3], mask=[0, 0, 1, 0]),
-        "y has masked values",
-    ),
-    "more successes than trials": (
-        lambda: BinomialProbit(3),
-        [0, 4, 1, 0],
-        "row 1 has 4 successes in 3 trials",
-    ),
-    "negative successes": (lambda: BinomialProbit(3), [0, -1, 1, 0], "row 1 has -1"),
-    "broken trials": (lambda: BinomialProbit(2.5), [0, 1, 1, 0], "n must hold integers"),
-    "negative trials": (lambda: BinomialProbit(-2), [0, 0, 0, 0], "n must hold numbers of trials"),
-    "an item against itself": (Preference, [[0, 0], [1, 2]], "row 0 of y repeats one"),
-    "an unknown item": (Preference, [[0, 4], [1, 2]], "y names item 4 in row 0"),
-    "a negative item": (Preference, [[0, -2], [1, 2]], "y names item -2 in row 0"),
-    "ties without a threshold": (
-        Preference,
-        [[0, 1, 1], [1, 2, 0]],
-        "unless threshold is > 0",
-    ),
-    "negative noise of duels": (
-        lambda: Preference(-1.0),
-        [[0, 1], [1, 2]],
-        "sigma must not be negative",
-    ),
-    "a negative threshold": (
-        lambda: Preference(threshold=-1.0),
-        [[0, 1], [1, 2]],
-        "threshold must not be negative",
-    ),
-    "a circle without noise": (
-        lambda: Preference(0.0),
-        [[0, 1], [1, 2], [2, 0]],
-        "win against each other in a circle",
-    ),
-    "a choice of one": (Choice, [[0, -1], [1, 2]], "a choice needs at least 2 items"),
-    "a choice with a repeat": (Choice, [[0, 1, 1], [1, 2, 0]], "row 0 of y repeats one"),
-    "a choice of unknown items": (Choice, [[0, 1, 7], [1, 2, 0]], "y names item 7 in row 0"),
-    "choices without noise": (lambda: Choice(0.0), [[0, 1], [1, 2]], "sigma must be positive"),
-    "a ranking with a repeat": (Ranking, [[0, 1, 0], [1, 2, 0]], "row 0 of y repeats one"),
-    "a ranking of unknown items": (Ranking, [[0, 1, 9], [1, 2, 0]], "y names item 9 in row 0"),
-    "a ranking of one": (Ranking, [[0, -1], [1, 2]], "a ranking needs at least 2 items"),
-    "a ranking with a gap": (Ranking, [[0, -1, 1], [1, 2, 0]], "row 0 goes on after it"),
-    "rankings without noise": (lambda: Ranking(0.0), [[0, 1], [1, 2]], "sigma must be positive"),
-    "a class that never occurs": (MultinomialProbit, [0, 2, 2, 0], "say how many there are"),
-    "a class too high": (lambda: MultinomialProbit(3), [0, 3, 2, 0], "y must be from 0 to 2"),
-    "one class": (MultinomialProbit, [0, 0, 0, 0], "two classes or more"),
-    "an infinite outcome": (lambda: Selection(1.0, 0.5), [0, INF, NAN, 0], "1 infinite value"),
-    "outcomes without noise": (lambda: Selection(0.0, 0.5), [0, 1, NAN, 0], "sigma must be pos"),
-    "one noise for two": (lambda: Selection(1.0, 1.0), [0, 1, NAN, 0], "between -1 and 1"),
-    "a constraint in the wrong order": (
-        lambda: Constraint(1.0, 0.0),
-        None,
-        "lower must be below upper in every row",
-    ),
-}
+def tobit(sigma=0.5, lower=None, upper=None):
+    return CensoredGaussian(sigma, lower, upper)
 
 
-@pytest.mark.parametrize("name", IMPOSSIBLE)
-def test_message(name):
-    make, y, message = IMPOSSIBLE[name]
-    data = None if y is None else (y if isinstance(y, np.ma.MaskedArray) else np.array(y))
-    before = None if data is None else data.copy()
-    with pytest.raises(ValueError, match=message):
-        sg.SkewGPPosterior(X, data, likelihood=make(), cov_func=kernel)
-    if data is not None:
+# A likelihood, data at four inputs, and what the message says.
+IMPOSSIBLE = [
+    (BernoulliProbit(), [0, 1, 2, 0], "two classes coded 0 and 1"),
+    (BernoulliProbit(), [0, 1, NAN, 0], "y must be finite"),
+    (BernoulliProbit(np.eye(2)), LABELS, "a row for each of the 4 labels, got 2"),
+    (levels(), [0, 1, 3, 0], r"categories 0 to 2.*found \[3\] in 1 row"),
+    (levels(), [0, 1, -1, 0], r"categories 0 to 2.*found \[-1\]"),
+    (levels(), [0, 1, 0.5, 0], "one category for each row of X; row 2 has 0.5"),
+    (levels(), [0, 1], r"y must have shape \(4,\)"),
+    (levels(), [0, NAN, 1, 2], "y must be finite, found 1 NaN"),
+    (levels(1, -1), LABELS, "must increase"),
+    (levels(0.5, 0.5), LABELS, "must increase: cut-point 0 is 0.5 and cut-point 1 is 0.5"),
+    (levels(0.5, INF), LABELS, "cutpoints holds 1 infinite value"),
+    (OrderedProbit([]), LABELS, "cutpoints is empty"),
+    (levels(sigma=0.0), LABELS, "sigma must be positive"),
+    (levels(categories=["a", "b"]), LABELS, "must be 3 names.*got 2"),
+    (levels(categories=["a", "b", "a"]), LABELS, "must differ from each other"),
+    (levels(categories=list("abc")), list("abcx"), r"found 'x' in 1 row"),
+    (levels(categories=list("abc")), [0, 1, 2, 3], r"found 3 in 1 row"),
+    (levels(categories=[1, 2, 3]), [1, 2, 3, 0], r"found 0 in 1 row"),
+    (tobit(lower=0.0), [0, 1, -1.0, 0], "within the limits.*row 2 has -1, limits 0 and inf"),
+    (tobit(upper=1.0), [0, 1, 2.0, 0], r"row 2 has 2, limits -inf and 1 \(1 such"),
+    (tobit(lower=2.0, upper=1.0), VALUES, "lower must be below upper; row 0 has lower 2"),
+    (tobit(lower=[0.0, 1.0]), VALUES, "lower must have length 4, got 2"),
+    (tobit(lower=NAN), VALUES, "lower holds"),
+    (tobit(), VALUES[:3], r"y must have shape \(4,\)"),
+    (tobit(), [*VALUES[:3], NAN], "y must be finite, found 1 NaN"),
+    (tobit(), BOUNDS[:, ::-1], "row 0 of y has the lower bound 0 and the upper bound -inf.*swap"),
+    (tobit(), BOUNDS[:3], r"shape \(4,\) or \(4, 2\).*got \(3, 2\)"),
+    (tobit(lower=0.0), BOUNDS, "lower and upper are not used: leave them out"),
+    (tobit(), np.full((4, 2), INF), "a value that was seen must be finite"),
+    (tobit(), np.full((4, 2), NAN), "8 NaN bound.*use infinities"),
+    (tobit(-1.0, lower=0.0), VALUES, "sigma must be positive"),
+    (tobit([1.0, -1.0, 1.0, 1.0]), VALUES, "sigma must be positive"),
+    (Gaussian(0.0), VALUES, "sigma must be positive"),
+    (Gaussian([1, 1, -1, 1]), VALUES, "sigma must be positive"),
+    (Gaussian([1, 1, 1]), VALUES, "sigma must have length 4"),
+    (Gaussian(1.0), VALUES[:3], r"y must have shape \(4,\), one value for each row of X"),
+    (Gaussian(1.0), [0, 1, NAN, 0], r"y must be finite, found \d+ NaN"),
+    (Gaussian(1.0), MASKED, "y has masked values"),
+    (Gaussian(1.0), list("abcd"), "y must"),
+    (BinomialProbit(3), [0, 4, 1, 0], r"row 1 has 4 successes in 3 trials \(1 such row"),
+    (BinomialProbit(3), [0, -1, 1, 0], "counts of 0 and more; row 1 has -1"),
+    (BinomialProbit(4), [0.5, 0, 0, 0], "y must hold integers, one number of successes"),
+    (BinomialProbit(2.5), LABELS, "n must hold integers, one number of trials"),
+    (BinomialProbit(TRIALS[:3]), LABELS, r"n must have shape \(4,\)"),
+    (BinomialProbit([*TRIALS[:3], -1]), LABELS, "n must hold numbers of trials, 0 or more; got -1"),
+    (BinomialProbit(NAN), LABELS, "n must be finite"),
+    (Preference(), [[0, 0], [1, 2]], "row 0 of y repeats one"),
+    (Preference(), [[0, 4], [1, 2]], "y names item 4 in row 0"),
+    (Preference(), [[0, -2], [1, 2]], "y names item -2 in row 0"),
+    (Preference(), [[0, -1]], "needs at least 2 items"),
+    (Preference(), [0, 1], "must have shape"),
+    (Preference(), [[0, 1, 2, 3]], "winner and loser"),
+    (Preference(), [[0.5, 1]], "whole numbers"),
+    (Preference(), [[0, NAN]], "whole numbers"),
+    (Preference(), [["a", "b"]], "numeric"),
+    (Preference(), [[0, 1, 1], [1, 2, 0]], "unless threshold is > 0"),
+    (Preference(threshold=1.0), [[0, 1, 2]], "1 for a tie"),
+    (Preference(0.0), CIRCLE, "items 0, 1, 2 win against each other in a circle"),
+    (Preference(noise="item"), [[0, 1], [1, 0]], "items 0, 1 win .* in a circle"),
+    (Preference(-1.0), DUELS, "sigma must not be negative"),
+    (Preference(threshold=-1.0), DUELS, "threshold must not be negative"),
+    (Choice(), [[0, -1], [1, 2]], "a choice needs at least 2 items"),
+    (Choice(), [[0, -1, -1]], "a choice needs at least 2"),
+    (Choice(), [[0, -1, 1]], "fill up the end"),
+    (Choice(), [[0, 1, 1], [1, 2, 0]], "row 0 of y repeats one"),
+    (Choice(), [[0, 1, 7], [1, 2, 0]], "y names item 7 in row 0"),
+    (Choice(), [[0, 1], [0]], "rows of one length"),
+    (Choice(0.0), DUELS, "sigma must be positive"),
+    (
+        Ranking(),
+        [[0, 1, 0], [1, 2, 0]],
+        "a ranking compares different items; row 0 of y repeats one",
+    ),
+    (Ranking(), [[0, 1, 9], [1, 2, 0]], "y names item 9 in row 0"),
+    (Ranking(), [[0, -1], [1, 2]], "a ranking needs at least 2 items"),
+    (Ranking(), [[0, -1, 1], [1, 2, 0]], "row 0 goes on after it"),
+    (Ranking(0.0), DUELS, "sigma must be positive"),
+    (MultinomialProbit(), [0, 2, 2, 0], "a class never occurs.*say how many there are"),
+    (MultinomialProbit(), [1, 2, 2, 1], "a class never occurs"),
+    (MultinomialProbit(), [0, 0, 0, 0], "two classes or more"),
+    (MultinomialProbit(3), [0, 3, 2, 0], "y must be from 0 to 2"),
+    (MultinomialProbit(3), [0, -1, 2, 0], "from 0 to 2"),
+    (MultinomialProbit(3), [0.5, 1, 2, 0], "whole numbers"),
+    (MultinomialProbit(3), list("abca"), "numeric"),
+    (MultinomialProbit(3), [0], "must have shape"),
+    (Selection(1.0, 0.5), [0.0], r"y must have shape \(4,\)"),
+    (Selection(1.0, 0.5), [0, INF, NAN, 0], "1 infinite value"),
+    (Selection(1.0, 0.5), [1.0, "a", "b", "c"], "numeric"),
+    (Selection(0.0, 0.5), [0, 1, NAN, 0], "sigma must be positive"),
+    (Selection(1.0, 1.0), [0, 1, NAN, 0], "strictly between -1 and 1"),
+    (Selection(1.0, [0.1, 0.2]), [0, 1, NAN, 0], "one number"),
+    (Constraint(), None, "no limit at 4 of 4"),
+    (Constraint(1.0, 0.0), None, "lower must be below upper in every row"),
+    (Constraint(0.0, 1e-7), None, "closer together than its nugget in 4 row"),
+    (Constraint(lower=[0.0, 0.0, 0.0]), None, "lower must have length 4"),
+    (Constraint(lower=NAN), None, "NaN"),
+    (Constraint(lower=0.0), VALUES, "has no y"),
+    (Constraint.increasing(1), None, r"feature 1, but X has 1 column"),
+]
+REFUSED = [(4, *row) for row in IMPOSSIBLE] + [
+    (3, case.kind(**case.arguments | changes), y, message)
+    for case in CASES.values()
+    for changes, y, message in case.refused
+]
+
+
+@pytest.mark.parametrize(("n", "likelihood", "y", "message"), REFUSED)
+def test_message(n, likelihood, y, message):
+    ragged = isinstance(y, list) and len({np.size(row) for row in y}) > 1
+    data = y if y is None or ragged or isinstance(y, np.ma.MaskedArray) else np.array(y)
+    before = copy.deepcopy(data)
+    X = np.linspace(-1.0, 1.0, n)
+    with pytest.raises((TypeError, ValueError), match=message):
+        sg.SkewGPPosterior(X[:, None], data, likelihood=likelihood, cov_func=kernel)
+    if data is not None and not ragged:
         np.testing.assert_array_equal(data, before)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BernoulliProbit(2.0 * np.eye(3)), "1 on its diagonal.*entry 0 is 2"),
+        (lambda: BernoulliProbit(UNEQUAL), "noise_cov"),
+        (lambda: BernoulliProbit(np.ones((2, 3))), "square"),
+        (lambda: MultinomialProbit(1), "at least 2"),
+        (lambda: MultinomialProbit(3, categories=["a", "b"]), "must be one"),
+        (lambda: MultinomialProbit(noise_cov=UNEQUAL), "noise_cov"),
+        (lambda: MultinomialProbit(noise_cov=-np.eye(2)), "positive definite"),
+        (lambda: Preference(noise="other"), "fresh"),
+        (lambda: Constraint(lower=0.0, nugget=0.0), "nugget must be positive"),
+        (lambda: Constraint(lower=0.0, derivative=1), r"must be \(feature, order\)"),
+        (lambda: Constraint(lower=0.0, derivative=(0, 3)), "order 1 or 2, got 3"),
+        (lambda: Constraint(lower=0.0, derivative=(0, 0)), "at least 1"),
+        (lambda: Constraint(lower=0.0, derivative=(-1, 1)), "feature of derivative"),
+    ],
+)
+def test_parameters(make, message):
+    """When the likelihood is made, or used."""
+    with pytest.raises((TypeError, ValueError, NotPositiveDefiniteError), match=message):
+        sg.SkewGPPosterior(np.zeros((3, 1)), [0, 1, 0], likelihood=make(), cov_func=kernel)
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian, "gaussian", 0.3])
+def test_what_is_no_likelihood_is_refused(likelihood):
+    with pytest.raises(TypeError, match=r"must be an object of pymc_skewgp\.likelihoods"):
+        sg.SkewGPPosterior(np.zeros((2, 1)), [0, 1], likelihood=likelihood, cov_func=kernel)
 
 
 @pytest.mark.parametrize(
@@ -157,5 +201,6 @@ def test_message(name):
 )
 def test_what_never_occurs_is_possible(likelihood, y):
     """Where it is known to be there: a level, a class; and places without a trial."""
+    X = np.linspace(-1.0, 1.0, 4)[:, None]
     posterior = sg.SkewGPPosterior(X, np.array(y), likelihood=likelihood, cov_func=kernel)
     assert np.isfinite(posterior.log_marginal_likelihood.value)

@@ -97,9 +97,18 @@ def test_where_all_trials_fail():
     assert posterior.latent.relative_ess > 0.3
 
 
+def assert_alike(one, other, new):
+    a, b = one.log_marginal_likelihood, other.log_marginal_likelihood
+    assert abs(a.value - b.value) < 4.5 * np.hypot(a.std_error, b.std_error)
+    left, right = one.marginals(new), other.marginals(new)
+    for name in ("mean", "sd"):
+        error = np.hypot(getattr(left.moment_errors, name), getattr(right.moment_errors, name))
+        off = np.abs(getattr(left.moments, name) - getattr(right.moments, name))
+        assert np.all(off < 5 * error)
+
+
 def test_beside_other_data():
     """Trials as factors, or rows drawn one by one."""
-    new = np.array([[0.4]])
 
     def both(n):
         kinds = {
@@ -112,13 +121,7 @@ def test_beside_other_data():
     single._fit = single._fit.of_single_rows
     assert merged.latent.draws.shape[1] == 4
     assert single.latent.draws.shape[1] == 260
-    a, b = merged.log_marginal_likelihood, single.log_marginal_likelihood
-    assert abs(a.value - b.value) < 4.5 * np.hypot(a.std_error, b.std_error)
-    left, right = merged.marginals(new), single.marginals(new)
-    error = np.hypot(left.moment_errors.mean, right.moment_errors.mean)
-    assert np.all(np.abs(left.moments.mean - right.moments.mean) < 5 * error)
-    error = np.hypot(left.moment_errors.sd, right.moment_errors.sd)
-    assert np.all(np.abs(left.moments.sd - right.moments.sd) < 5 * error)
+    assert_alike(merged, single, np.array([[0.4]]))
 
 
 @pytest.mark.parametrize("phase", [1.0, -1.0])
@@ -138,8 +141,4 @@ def test_with_a_pseudo_point(phase):
             posterior._fit = posterior._fit.of_single_rows
         return posterior
 
-    a, b = of(False).log_marginal_likelihood, of(True).log_marginal_likelihood
-    assert abs(a.value - b.value) < 4.5 * np.hypot(a.std_error, b.std_error)
-    left, right = of(False).marginals(X + 0.3), of(True).marginals(X + 0.3)
-    error = np.hypot(left.moment_errors.mean, right.moment_errors.mean)
-    assert np.all(np.abs(left.moments.mean - right.moments.mean) < 5 * error)
+    assert_alike(of(False), of(True), X + 0.3)

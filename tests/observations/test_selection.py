@@ -14,6 +14,8 @@ from pymc_skewgp.likelihoods import BernoulliProbit, Gaussian, Selection
 B = np.array([[2.0, 0.9], [0.9, 1.2]])
 LS, SIGMA, RHO = 0.8, 0.7, -0.6
 KERNEL = pm.gp.cov.ExpQuad(1, ls=LS)
+# Which function a value is of in the last column of X.
+BOTH = pm.gp.cov.ExpQuad(2, ls=LS, active_dims=[0]) * pm.gp.cov.Coregion(2, B=B, active_dims=[1])
 NAN = np.nan
 
 
@@ -158,16 +160,13 @@ def test_is_that_of_a_kernel_with_a_column_of_outputs():
     """pm.gp.cov.Coregion on the last column of X, as users of PyMC write it, with rho = 0."""
     x, y = (0.0, 0.7, 1.5), np.array([0.4, NAN, 1.2])
     found = fitted(x, y, rho=0.0, n_draws=4096).log_marginal_likelihood
-    both = pm.gp.cov.ExpQuad(2, ls=LS, active_dims=[0]) * pm.gp.cov.Coregion(
-        2, B=B, active_dims=[1]
-    )
     seen = ~np.isnan(y)
     with_output = [np.column_stack([x, np.full(3, output)]) for output in (0.0, 1.0)]
     data = [
         (with_output[0][seen], y[seen], Gaussian(SIGMA)),
         (with_output[1], seen, BernoulliProbit()),
     ]
-    expected = sg.SkewGP(cov_func=both).posterior(data, n_draws=4096).log_marginal_likelihood
+    expected = sg.SkewGP(cov_func=BOTH).posterior(data, n_draws=4096).log_marginal_likelihood
     error = np.hypot(found.std_error, expected.std_error)
     assert found.value == pytest.approx(expected.value, abs=4 * error + 1e-9)
 
@@ -176,11 +175,8 @@ def test_several_outputs_by_a_column():
     """Gaussian data of two outputs under PyMC's Coregion: the closed form, to round-off."""
     x, output = np.array([0.0, 0.7, 1.5, 0.2]), np.array([0, 1, 0, 1])
     y = np.array([0.4, -0.2, 1.1, 0.3])
-    both = pm.gp.cov.ExpQuad(2, ls=LS, active_dims=[0]) * pm.gp.cov.Coregion(
-        2, B=B, active_dims=[1]
-    )
     K = B[np.ix_(output, output)] * k(x)
-    posterior = sg.SkewGP(cov_func=both).posterior(
+    posterior = sg.SkewGP(cov_func=BOTH).posterior(
         np.column_stack([x, output]), y, likelihood=Gaussian(SIGMA)
     )
     G = K + SIGMA**2 * np.eye(4)
@@ -251,37 +247,12 @@ def test_names():
     assert np.isnan(dt["observed_data"]["y"].values).tolist() == [False, True]
 
 
-def test_parameters_may_be_random_variables():
+def test_coregion_may_be_a_random_variable():
     with pm.Model():
-        sigma, rho = pm.HalfNormal("sigma"), pm.Uniform("rho", -1, 1)
         scale = pm.HalfNormal("scale")
-        gp = sg.SkewGP(cov_func=KERNEL)
-    x, y = column(0.0, 0.5), [0.4, NAN]
-    found = gp.posterior(
-        x,
-        y,
-        likelihood=Selection(sigma, rho),
-        coregion=scale * B,
-        point={"sigma": SIGMA, "rho": RHO, "scale": 1.0},
-    )
-    expected = fitted((0.0, 0.5), y).log_marginal_likelihood.value
-    assert found.log_marginal_likelihood.value == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("y", "sigma", "rho", "message"),
-    [
-        ([1.0], SIGMA, RHO, r"y must have shape \(2,\)"),
-        ([1.0, np.inf], SIGMA, RHO, "1 infinite value"),
-        ([1.0, NAN], 0.0, RHO, "sigma must be positive"),
-        ([1.0, NAN], SIGMA, 1.0, "strictly between -1 and 1"),
-        ([1.0, NAN], SIGMA, [0.1, 0.2], "one number"),
-        ([1.0, "a"], SIGMA, RHO, "numeric"),
-    ],
-)
-def test_bad_input(y, sigma, rho, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        sg.SkewGP(cov_func=KERNEL).posterior(column(0.0, 1.0), y, likelihood=Selection(sigma, rho))
+    x, y = (0.0, 0.5), [0.4, NAN]
+    found = fitted(x, y, coregion=scale * B, point={"scale": 1.0}).log_marginal_likelihood.value
+    assert found == pytest.approx(fitted(x, y).log_marginal_likelihood.value, abs=1e-12)
 
 
 @pytest.mark.parametrize(
