@@ -59,7 +59,7 @@ def test_one_label(k, step):
     )
     assert found.log_evidence == pytest.approx(-np.log(k), abs=1e-8)  # classes are exchangeable
     assert_posterior(posterior, found, errors=4)
-    f, w = found.f[found.weights > 1e-9], found.weights[found.weights > 1e-9]
+    f, w = found.f.T[found.mass > 1e-9], found.mass[found.mass > 1e-9]
     assert_predictions(posterior, f, w, lambda a, sd: oracle.chosen(a / sd))
     drawn = posterior.sample(4000, 1, random_seed=1)["posterior"]["f"].values[0, :, 0]
     np.testing.assert_allclose(np.cov(drawn.T), found.cov, atol=0.18)  # 4 x 2 (2 / 4000)^.5
