@@ -129,11 +129,11 @@ def ordered_logit():
 
 
 def kinds():
-    half = [0, 4, 9, 14, 17]
+    half, twice = [0, 4, 9, 14, 17], [0, 4, 4, 9, 14, 14, 17]
     return {
         "counts": (X, COUNTS, dispersed()),
         "values": (X[half], HEAVY[half], lk.Gaussian(half_normal("sigma"))),
-        "labels": (X[half], (HEAVY[half] > 0).astype(int), lk.BernoulliProbit()),
+        "labels": (X[twice], (HEAVY[twice] > 0).astype(int), lk.BernoulliProbit()),
     }
 
 
@@ -142,10 +142,12 @@ SIGN = {
     "phase": lambda: [1.0],
     "truncation": lambda: pm.Normal("skew", 0, 1, shape=1),
 }
+# Of which the limits of rows are functions; not Gaussian, which would be integrated out.
+CENTRE = {"mean_func": lambda: pm.gp.mean.Constant(pm.Logistic("centre", 0.0, 0.6))}
 CASES = {
     "cutpoints": (np.digitize(HEAVY, [-0.4, 0.4]), ordered_logit, {}),
     "weights": (COUNTS, lambda: lk.Weighted(dispersed(), np.linspace(0.2, 2.0, N)), {}),
-    "several kinds": (None, kinds, {}),
+    "several kinds": (None, kinds, CENTRE),
     "skewed": (COUNTS, lk.Poisson, SIGN),
 }
 
