@@ -10,27 +10,31 @@ import pytest
 from arviz_stats.base import array_stats
 from pymc.exceptions import SamplingError
 from pymc.sampling.mcmc import assign_step_methods
-from pymc.step_methods import STEP_METHODS
-from step_models import KNOTS, PHASE, X, Y, by_invprobit, prior, probit_model, rbf, sun_arguments
+from step_models import (
+    KNOTS,
+    PHASE,
+    X,
+    Y,
+    by_invprobit,
+    prior,
+    probit_model,
+    rbf,
+    sample,
+    sun_arguments,
+    walk,
+)
 
-import pymc_skewgp._model.steps
 from pymc_skewgp._errors import InexactStepWarning, NotConjugateError, NotConjugateWarning
 from pymc_skewgp._gaussian.truncated import mvn_logcdf
 from pymc_skewgp._mcmc import augmentation as noise
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
-from pymc_skewgp._model.steps.sun_step import ConjugateStep
+from pymc_skewgp._model.gp.skewgp import SkewGP
+from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 
 SIGMAS = 4.5
-
-
-def sample(model, draws=200, chains=2, seed=1, **kwargs):
-    defaults = {"tune": 20, "cores": 1, "progressbar": False, "quiet": True}
-    defaults["compute_convergence_checks"] = False
-    return pm.sample(
-        draws=draws, chains=chains, random_seed=seed, model=model, **{**defaults, **kwargs}
-    )
 
 
 def potential(f):
@@ -83,11 +87,6 @@ def test_it_is_picked_outside_of_a_context_too_and_for_copies_of_a_model():
     observed = pm.observe(unobserved, {"y": Y[:6]})
     assert list(assign_step_methods(observed)[1]) == [ConjugateStep]
     assert ConjugateStep.competence(model["f"], True) == 0  # no model to be found
-
-
-def test_it_is_registered_once():
-    assert STEP_METHODS.count(ConjugateStep) == 1
-    assert pymc_skewgp._model.steps.ConjugateStep is ConjugateStep
 
 
 def assert_agrees(draws, mean, sd, unseen=0.0):
@@ -176,27 +175,56 @@ def test_hyperparameters_agree_with_quadrature(nuts):
     assert (idata.sample_stats["refreshed"].mean() > 0.9) == nuts
 
 
-def test_parallel_chains_draw_what_sequential_ones_draw():
-    model = hierarchical_model(6)
-    alone = sample(model, draws=30)
-    together = sample(model, draws=30, cores=2, mp_ctx="fork")
-    for name in ("f", "log_variance"):
+def effects_model():
+    """A function and effects of groups, whose level and scale are moved as well."""
+    with pm.Model(coords={"group": list("abc")}) as model:
+        b = pm.Normal("b", pm.Normal("level"), pm.HalfNormal("tau"), dims="group")
+        BernoulliProbit("y", prior(X[:8], 1) + b[np.arange(8) % 3], observed=Y[:8])
+    return model
+
+
+def logit_model():
+    """Factors instead of rows."""
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale", 1.0)
+        f = SkewGP(cov_func=scale**2 * pm.gp.cov.ExpQuad(1, ls=0.8)).prior("f", X[:6, None])
+        pm.Bernoulli("y", logit_p=f, observed=Y[:6])
+    return model
+
+
+def lin_ess_of(model):
+    with model:
+        return LinESS([model["f"]])
+
+
+IN_CI, NIGHTLY = pytest.mark.slow(ci=True), pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("make", "context", "step"),
+    [
+        (lambda: hierarchical_model(6), "fork", None),
+        (logit_model, "fork", None),
+        (lambda: probit_model(6, 1), "fork", lin_ess_of),
+        pytest.param(effects_model, "fork", None, marks=IN_CI),
+        pytest.param(effects_model, "spawn", None, marks=IN_CI),
+        pytest.param(lambda: probit_model(s=2), "spawn", None, marks=IN_CI),
+        pytest.param(lambda: probit_model(s=2), "forkserver", None, marks=IN_CI),
+        pytest.param(logit_model, "spawn", None, marks=NIGHTLY),
+        pytest.param(logit_model, "forkserver", None, marks=NIGHTLY),
+    ],
+)
+def test_chains_are_the_same_in_other_processes(make, context, step):
+    model = make()
+    options = {"draws": 30, "step": None if step is None else step(model)}
+    if make is logit_model:
+        options["compile_kwargs"] = {"mode": PLAIN}  # numba takes seconds for each function
+    alone = sample(model, **options).posterior
+    together = sample(model, **options, cores=2, mp_ctx=context).posterior
+    for name in alone.data_vars:
         # Round-off of BLAS may depend on its threads; the chains are the same.
-        np.testing.assert_allclose(
-            alone.posterior[name].values, together.posterior[name].values, rtol=1e-6, atol=1e-9
-        )
-    assert not np.array_equal(alone.posterior["f"][0], alone.posterior["f"][1])
-
-
-@pytest.mark.slow(ci=True)
-@pytest.mark.parametrize("context", ["spawn", "forkserver"])
-def test_new_processes_draw_what_sequential_chains_draw(context):
-    model = probit_model(s=2)
-    alone = sample(model, draws=300)
-    together = sample(model, draws=300, cores=2, mp_ctx=context)
-    np.testing.assert_allclose(
-        alone.posterior["f"].values, together.posterior["f"].values, rtol=1e-6, atol=1e-9
-    )
+        np.testing.assert_allclose(alone[name], together[name], rtol=1e-6, atol=1e-9)
+    assert not np.array_equal(alone["f"][0], alone["f"][1])
 
 
 def test_one_instance_serves_several_runs_and_reads_new_data():
@@ -252,14 +280,8 @@ def test_pickling(module):
         step = ConjugateStep([model["f"]], n_proposals=5)
     copied = module.loads(cloudpickle.dumps(step))
     assert copied.n_proposals == 5
-    points = []
-    for one in (step, copied):
-        one.setup_chain(np.random.default_rng(3), 0, 40)
-        point = model.initial_point()
-        for _ in range(40):
-            point, _ = one.step(point)
-        points.append(point["f"])
-    np.testing.assert_array_equal(*points)
+    ends = [walk(one, model, 40, seed=3)[-1]["f"] for one in (step, copied)]
+    np.testing.assert_array_equal(*ends)
     copied.sampling_state = step.sampling_state
     assert copied.sampling_state.n_proposals == 5
 
@@ -288,15 +310,6 @@ def test_wrong_use_is_refused():
     assert model.free_RVs == [f, g]
 
 
-def test_repr():
-    with hierarchical_model(6) as model:
-        step = ConjugateStep([model["f"]], n_proposals=3)
-        alone = ConjugateStep([model["f"]], collapse=False)
-    moved = "hyperparameters=[log_lengthscale, log_variance]"
-    assert repr(step) == f"ConjugateStep(f, {moved}, n_proposals=3)"
-    assert repr(alone) == "ConjugateStep(f, hyperparameters=[], n_proposals=16)"
-
-
 def test_a_covariance_that_is_none_at_the_start():
     with pm.Model() as model:
         scale = pm.Normal("scale", initval=-1.0)
@@ -307,12 +320,6 @@ def test_a_covariance_that_is_none_at_the_start():
     step.setup_chain(np.random.default_rng(0), 0, 1)
     with pytest.raises(SamplingError, match="ConjugateStep cannot move f at this point"):
         step.step(model.initial_point())
-
-
-def test_sampling_with_a_progress_bar(capsys):
-    pytest.importorskip("matplotlib")
-    sample(probit_model(), draws=10, progressbar=True, quiet=False)
-    assert "Acc" in capsys.readouterr().out
 
 
 def test_a_part_drawn_by_weight_gives_one_warning(monkeypatch):

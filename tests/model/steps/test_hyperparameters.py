@@ -6,7 +6,7 @@ import pymc as pm
 import pytest
 from arviz_stats.base import array_stats
 from scipy.stats import expon, multivariate_normal, norm
-from step_models import KNOTS, PHASE, rbf
+from step_models import KNOTS, PHASE, rbf, sample, walk
 
 from pymc_skewgp._mcmc.site_chain import IndependenceMove
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
@@ -140,22 +140,15 @@ def test_the_step_alone_moves_them_to_their_posterior():
     model = small_model()
     with model:
         step = ConjugateStep([model["f"]], rng=1)
-    step.setup_chain(np.random.default_rng(2), 100, 1000)
-    point, path = model.initial_point(), []
-    for _ in range(1100):
-        point, _ = step.step(point)
-        path.append(float(point["eta_log__"]))
-    check(np.array(path[100:])[None])
+    path = walk(step, model, 1100, seed=2, tune=100)[100:]
+    check(np.array([float(point["eta_log__"]) for point in path])[None])
 
 
 @pytest.mark.slow(ci=True)
 def test_with_nuts_in_one_run():
     """Draws of both kinds, one after the other, from what `pm.sample` makes of it by itself."""
-    with small_model():
-        trace = pm.sample(
-            500, tune=200, chains=2, cores=1, random_seed=3, progressbar=False, quiet=True,
-            compute_convergence_checks=False, compile_kwargs={"mode": "NUMBA"},
-        )  # fmt: skip
+    numba = {"compile_kwargs": {"mode": "NUMBA"}}
+    trace = sample(small_model(), 500, tune=200, random_seed=3, **numba)
     check(np.log(trace["posterior"]["eta"].to_numpy()))
 
 

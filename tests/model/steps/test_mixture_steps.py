@@ -12,7 +12,7 @@ from arviz_stats.base import array_stats
 from pymc.exceptions import ImputationWarning
 from scipy import stats
 from scipy.special import expit, log_ndtr, logsumexp, ndtr
-from step_models import X, prior
+from step_models import X, prior, sample, walk
 
 import pymc_skewgp as sg
 from pymc_skewgp._errors import NotConjugateError
@@ -103,18 +103,8 @@ def test_posterior_by_quadrature(make, s):
     log_p = log_posterior(f, other)
     columns = [f[:, 0], f[:, 1], f[:, 0] * f[:, 1], other, other * f[:, 0], other**2]
     expected = np.array(columns) @ np.exp(log_p - logsumexp(log_p))
-    with model:
-        idata = pm.sample(
-            600,
-            tune=100,
-            chains=2,
-            cores=1,
-            random_seed=3,
-            progressbar=False,
-            quiet=True,
-            compute_convergence_checks=False,
-            idata_kwargs={"include_transformed": True},
-        )
+    transformed = {"include_transformed": True}
+    idata = sample(model, 600, tune=100, random_seed=3, idata_kwargs=transformed)
     # In the group of unconstrained values, where PyMC has one.
     group = idata.unconstrained_posterior if "unconstrained_posterior" in idata else idata.posterior
     f, other = idata.posterior["f"].values, group[name].values
@@ -198,12 +188,7 @@ def lapsing(f, labels=LABELS):
 
 
 def steps(step, model, n, seed=5):
-    step.setup_chain(np.random.default_rng(seed), 0, n)
-    point, found = model.initial_point(), []
-    for _ in range(n):
-        point, _ = step.step(point)
-        found.append(point["f"])
-    return np.array(found)
+    return np.array([point["f"] for point in walk(step, model, n, seed)])
 
 
 def test_a_chain_depends_on_its_seed_alone():
@@ -252,17 +237,8 @@ def test_lin_ess_draws_from_the_same_distribution():
 
 def test_forecasts_follow_from_the_draws():
     model = model_of(lambda f: pm.StudentT("y", nu=4, mu=f, sigma=0.5, observed=VALUES))
+    idata = sample(model, chains=1)
     with model:
-        idata = pm.sample(
-            200,
-            tune=20,
-            chains=1,
-            cores=1,
-            random_seed=1,
-            progressbar=False,
-            quiet=True,
-            compute_convergence_checks=False,
-        )
         pm.sample_posterior_predictive(
             idata, extend_inferencedata=True, random_seed=2, progressbar=False
         )
@@ -282,52 +258,8 @@ def test_masked_values_are_drawn_given_the_rest():
         model = model_of(build)
     with model:
         step = ConjugateStep([model["f"], model["sigma"], model["y_unobserved"]])
-    step.setup_chain(np.random.default_rng(2), 0, 400)
-    point, errors = model.initial_point(), []
-    for _ in range(400):
-        point, _ = step.step(point)
-        errors.append((point["y_unobserved"][0] - point["f"][2]) / np.exp(point["sigma_log__"]))
+    errors = [
+        (point["y_unobserved"][0] - point["f"][2]) / np.exp(point["sigma_log__"])
+        for point in walk(step, model, 400, seed=2)
+    ]
     assert stats.kstest(errors, stats.t(4).cdf).pvalue > 1e-5
-
-
-@pytest.mark.slow
-def test_it_agrees_with_nuts():
-    """On f, the noise's scale, its degrees of freedom and the kernel's, in joint errors."""
-    rng = np.random.default_rng(0)
-    x = np.linspace(-2.0, 2.0, 25)[:, None]
-    y = np.sin(2 * x[:, 0]) + 0.3 * rng.standard_t(3, 25)
-    found = []
-    for reparameterize in (False, True):
-        with pm.Model():
-            ls, eta = pm.LogNormal("ls", 0.0, 0.4), pm.LogNormal("eta", 0.0, 0.4)
-            gp = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls))
-            f = gp.prior("f", x, reparameterize=reparameterize)
-            sigma, nu = pm.LogNormal("sigma", -1.0, 0.5), pm.LogNormal("nu", 1.5, 0.7)
-            pm.StudentT("y", nu=nu, mu=f, sigma=sigma, observed=y)
-            idata = (
-                pm.sample(
-                    1500,
-                    tune=1000,
-                    chains=2,
-                    cores=1,
-                    random_seed=4,
-                    progressbar=False,
-                    quiet=True,
-                    nuts_sampler="pymc",
-                    target_accept=0.95 if reparameterize else None,
-                )
-                if reparameterize
-                else pm.sample(
-                    1500, tune=300, chains=2, cores=1, random_seed=4, progressbar=False, quiet=True
-                )
-            )
-        draws = [
-            np.log(idata.posterior[name].values)[..., None] for name in ("ls", "eta", "sigma", "nu")
-        ]
-        draws = np.concatenate([*draws, idata.posterior["f"].values], axis=-1)
-        draws = np.concatenate([draws, draws**2], axis=-1)
-        ess = array_stats.ess(draws, chain_axis=0, draw_axis=1, method="mean")
-        assert ess.min() > 100
-        found.append((draws.mean(axis=(0, 1)), draws.std(axis=(0, 1)) / np.sqrt(ess)))
-    (mean, error), (other, other_error) = found
-    assert (np.abs(mean - other) < SIGMAS * np.hypot(error, other_error)).all()

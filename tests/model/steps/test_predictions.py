@@ -10,7 +10,7 @@ from pymc.distributions.transforms import ordered
 from pymc.exceptions import ImputationWarning
 from pymc.sampling.mcmc import assign_step_methods
 from scipy.stats import chisquare, kstest, norm
-from step_models import X, prior, rbf, sun_arguments
+from step_models import X, prior, rbf, sample, sun_arguments, walk
 
 import pymc_skewgp as sg
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
@@ -153,11 +153,7 @@ def test_a_missing_label_by_its_orthant():
         pm.Bernoulli("y", p=pm.math.invprobit(f), observed=data)
         step = sg.ConjugateStep([f])
     assert [v.name for v in step.vars] == ["f", "y_unobserved"]
-    step.setup_chain(np.random.default_rng(2), 0, 3000)
-    point, labels = model.initial_point(), []
-    for _ in range(3000):
-        point, _ = step.step(point)
-        labels.append(int(point["y_unobserved"][0]))
+    labels = [point["y_unobserved"][0] for point in walk(step, model, 3000, seed=2)]
     p = 0.5 + np.arcsin(cov[0, 1] / (cov[0, 0] + 1.0)) / np.pi
     # Draws that are all but independent: a false alarm in 16000 for a new seed.
     assert abs(np.mean(labels) - p) < 4 * np.sqrt(p * (1 - p) / 3000)
@@ -191,12 +187,9 @@ def test_predictions_of_several_variables():
         step = sg.ConjugateStep([f, g])
     names = ["f", "g", "r_log__", "p_simplex__"]
     assert sorted(v.name for v in step.vars) == sorted(names)
-    step.setup_chain(np.random.default_rng(1), 0, 300)
-    point, seen = model.initial_point(), []
-    for _ in range(300):
-        point, _ = step.step(point)
-        seen.append(point["r_log__"] + point["f"][0] + point["g"][0])
-    assert point["p_simplex__"].shape == (2,)
+    path = walk(step, model, 300)
+    seen = [point["r_log__"] + point["f"][0] + point["g"][0] for point in path]
+    assert path[-1]["p_simplex__"].shape == (2,)
     # exp of these are gamma variables of shape 2 and rate 1, whatever f and g are.
     assert kstest(np.exp(seen), "gamma", args=(2.0,)).pvalue > 1e-5
 
@@ -205,13 +198,7 @@ def test_chains_are_the_same_for_one_seed():
     model = with_missing("ordered")
     with model:
         step = sg.ConjugateStep([model["f"]])
-    last = []
-    for _ in range(2):
-        step.setup_chain(np.random.default_rng(7), 0, 5)
-        point = model.initial_point()
-        for _ in range(5):
-            point, _ = step.step(point)
-        last.append(point)
+    last = [walk(step, model, 5, seed=7)[-1] for _ in range(2)]
     np.testing.assert_array_equal(last[0]["y_unobserved"], last[1]["y_unobserved"])
     np.testing.assert_array_equal(last[0]["f"], last[1]["f"])
 
@@ -249,10 +236,7 @@ class TestAnyDepth:
         model = self.model(observe)
         with model:
             step = sg.ConjugateStep([model["f"]])
-            idata = pm.sample(
-                500, tune=50, step=step, chains=1, random_seed=3, progressbar=False, quiet=True,
-                compute_convergence_checks=False,
-            )  # fmt: skip
+        idata = sample(model, 500, tune=50, step=step, chains=1, random_seed=3)
         assert {x.name for x in step.vars} == {"f", "fn", "z", "s_log__", "labels"}
         drawn = idata["posterior"]
         fn = drawn["fn"].to_numpy()[0]

@@ -6,6 +6,7 @@ import pymc as pm
 import pytest
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp
+from step_models import sample
 
 from pymc_skewgp import BernoulliProbit, SkewGP
 from pymc_skewgp._model.graph.analysis import analyse
@@ -44,9 +45,7 @@ def exact():
 
 @pytest.mark.slow(ci=True)
 def test_posterior():
-    idata = pm.sample(
-        400, tune=50, chains=2, cores=1, model=model(), random_seed=3, progressbar=False, quiet=True
-    )
+    idata = sample(model(), 400, tune=50, random_seed=3)
     names = ["log_eta", "f"]
     found = az.summary(idata, var_names=names, round_to="none")
     mean, sd = exact()
@@ -104,16 +103,7 @@ def test_long_tails(form):
     log_p = stats.multivariate_normal(cov=k).logpdf(f) + 200 * log_ndtr(f @ np.diag([1, -1])).sum(1)
     p = np.exp(log_p - logsumexp(log_p))
     sd = np.sqrt(p @ f**2 - (p @ f) ** 2)
-    idata = pm.sample(
-        600,
-        tune=30,
-        chains=2,
-        cores=1,
-        model=tail_model(form),
-        random_seed=3,
-        progressbar=False,
-        quiet=True,
-    )
+    idata = sample(tail_model(form), 600, tune=30, random_seed=3)
     drawn = idata.posterior["f"].values[..., [0, -1]]
     error = [float(az.mcse(drawn[..., i], method="sd")) for i in range(2)]
     # Four standard errors of two numbers: a false alarm once in 8000 seeds. Rows one by one gave
@@ -129,9 +119,7 @@ def test_trials_beside_counts():
         f = SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0)).prior("f", X)
         pm.Binomial("y", n=N, p=pm.math.invprobit(f), observed=Y)
         pm.Poisson("c", pm.math.exp(f), observed=counts)
-    idata = pm.sample(
-        300, tune=50, chains=2, cores=1, model=both, random_seed=3, progressbar=False, quiet=True
-    )
+    idata = sample(both, 300, tune=50, random_seed=3)
     at = np.stack(np.meshgrid(STEP, STEP, indexing="ij"), -1).reshape(-1, 2)
     k = np.array([[1.0, np.exp(-0.32)], [np.exp(-0.32), 1.0]])
     log_p = stats.multivariate_normal(cov=k).logpdf(at) + stats.poisson(np.exp(at)).logpmf(

@@ -11,7 +11,8 @@ from arviz_stats.base import array_stats
 from pymc.exceptions import ImputationWarning
 from pymc.sampling.mcmc import assign_step_methods
 from scipy.special import expit, roots_hermitenorm
-from step_models import X, Y, prior, sun_arguments
+from step_models import X, Y, prior, sun_arguments, walk
+from step_models import sample as sample_in_numba
 
 from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
@@ -48,10 +49,7 @@ def logit_model():
 
 
 def sample(model, draws=10, **kwargs):
-    defaults = {"tune": 5, "chains": 2, "cores": 1, "progressbar": False, "quiet": True}
-    defaults |= {"compute_convergence_checks": False, "random_seed": 1, "model": model}
-    defaults |= {"compile_kwargs": PLAINLY}
-    return pm.sample(draws, **{**defaults, **kwargs})
+    return sample_in_numba(model, draws, **{"tune": 5, "compile_kwargs": PLAINLY, **kwargs})
 
 
 def assigned(model):
@@ -146,34 +144,14 @@ def test_f_by_quadrature():
         assert abs(values.mean() - p @ grid**power) < 4.5 * values.std() / np.sqrt(ess)
 
 
-def test_the_step_is_pickled_and_chains_are_the_same_in_processes():
+def test_the_step_is_pickled():
     model = logit_model()
     with model:
         step = ConjugateStep([model["f"]], compile_kwargs=PLAINLY)
-    point = model.initial_point()
     again = pickle.loads(cloudpickle.dumps(step))
-    ends = []
-    for one in (step, again):
-        one.setup_chain(np.random.default_rng(3), 2, 2)
-        moved = point
-        for _ in range(3):
-            moved, _ = one.step(moved)
-        ends.append(moved)
-    for name, value in ends[0].items():
-        np.testing.assert_allclose(value, ends[1][name], rtol=1e-6)
-    assert (point["f"] == model.initial_point()["f"]).all()
-    alone = sample(model)
-    together = sample(model, cores=2, mp_ctx="fork")
-    for name in ("f", "scale"):
-        np.testing.assert_allclose(alone.posterior[name], together.posterior[name], rtol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("context", ["spawn", "forkserver"])
-def test_chains_are_the_same_in_new_processes(context):
-    model = logit_model()
-    alone, together = sample(model), sample(model, cores=2, mp_ctx=context)
-    np.testing.assert_allclose(alone.posterior["f"], together.posterior["f"], rtol=1e-6)
+    one, other = (walk(x, model, 3, seed=3, tune=2)[-1] for x in (step, again))
+    for name, value in one.items():
+        np.testing.assert_allclose(value, other[name], rtol=1e-6)
 
 
 def test_new_data_are_read():
@@ -186,12 +164,8 @@ def test_new_data_are_read():
     means = []
     for factor in (1, 40):
         model.set_data("counts", factor * COUNTS)
-        step.setup_chain(np.random.default_rng(1), 0, 40)
-        point, path = model.initial_point(), []
-        for _ in range(40):  # from a start that is twenty deviations away
-            point, _ = step.step(point)
-            path.append(point["f"].mean())
-        means.append(np.mean(path[20:]))
+        # From a start that is twenty deviations away.
+        means.append(np.mean([point["f"] for point in walk(step, model, 40)[20:]]))
     assert means[1] > means[0] + 1.0
 
 
