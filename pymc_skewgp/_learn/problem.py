@@ -435,6 +435,19 @@ class LearningRun:
         )
 
 
+def _model_objective(
+    data: TrainingData, settings: SearchSettings, start: Start
+) -> ProcessObjective:
+    if any(x is not None for x in data[1:]) or settings.batch_size is not None:
+        raise ValueError(
+            "X, y, likelihood and batch_size go with a SkewGP, as coregion and weights do: a "
+            "model has its data in it. Use find_hyperparameters(gp, X, y, ...)."
+        )
+    root = data.model.root
+    objective, origin = compile_objective(root, collapse_model(root), start=start)
+    return ProcessObjective(objective, origin)
+
+
 def learn(
     data: TrainingData,
     settings: SearchSettings,
@@ -467,14 +480,7 @@ def learn(
     if of_process:
         problem = process_objective(data, settings.batch_size, rng, start)
     elif isinstance(data.model, pm.Model):
-        if any(x is not None for x in data[1:]) or settings.batch_size is not None:
-            raise ValueError(
-                "X, y, likelihood and batch_size go with a SkewGP, as coregion and weights do: a "
-                "model has its data in it. Use find_hyperparameters(gp, X, y, ...)."
-            )
-        root = data.model.root
-        objective, origin = compile_objective(root, collapse_model(root), start=start)
-        problem = ProcessObjective(objective, origin)
+        problem = _model_objective(data, settings, start)
     else:
         found = type(data.model).__name__
         raise TypeError(f"model must be a pm.Model or a SkewGP, got {found}.")
