@@ -14,6 +14,7 @@ from pymc_skewgp._errors import ApproximationError, PriorApproximationWarning, w
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._limits import announce_kernel, cost_of_kernel, is_easily_kept
 from pymc_skewgp._observations.observations import as_matrix, one_of_each
+from pymc_skewgp._posterior.data_blocks import DataBlock, n_repeated, refuse_other_data
 from pymc_skewgp._posterior.features import (
     EveryInput,
     FunctionFeatures,
@@ -24,7 +25,6 @@ from pymc_skewgp._posterior.features import (
 )
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, FiniteRankValues, are_values
 from pymc_skewgp._posterior.prior import Approximation, DataSet, Features, Prior, n_functions
-from pymc_skewgp._posterior.row_predictors import PredictorRows, distinct_data, refuse_other_data
 from pymc_skewgp._validation import FloatArray
 
 # What a prior of finite rank loses: log evidence of Gaussian values, exact less approximate.
@@ -259,18 +259,17 @@ def loss_of_fit(
     return ApproximationLoss(divergence, float(np.sqrt(2.0 * divergence)), divergence)
 
 
-def _sites(part: PredictorRows, features: FunctionFeatures) -> NoisyValues:
+def _sites(part: DataBlock, features: FunctionFeatures) -> NoisyValues:
     """EP's, of the values of f themselves; those that say nothing are left out."""
     assert part.X is not None
     block = part.block
     if part.design is not None:  # of each value as if the others of a predictor were known
         precision: FloatArray = part.design.power(2).T @ np.maximum(block.tau, 0.0)
         return _seen(part.X, precision, features)
-    scale = np.broadcast_to(part.scale, block.tau.shape)
     counts = np.broadcast_to(block.sites.counts, block.tau.shape)  # type: ignore[union-attr]
     kept = block.tau > _SILENT * block.tau.max(initial=0.0)
-    tau, nu, scale = block.tau[kept], block.nu[kept], scale[kept]
-    return NoisyValues(part.X[kept], nu / tau / scale, 1.0 / (tau * scale**2), counts[kept])
+    tau, nu = block.tau[kept], block.nu[kept]
+    return NoisyValues(part.X[kept], nu / tau, 1.0 / tau, counts[kept])
 
 
 def _information(data: DataSet, features: FunctionFeatures) -> NoisyValues:
@@ -497,8 +496,7 @@ def _every_input(sets: tuple[DataSet, ...], prior: Prior) -> _Tried | None:
         return None
     asked = EveryInput()
     approximated, features = finite_rank_prior(replace(prior, approximation=asked), X)
-    equal = [distinct_data(data) for data in sets]
-    n -= sum(x.kind.size - x.first.size for x in equal if x is not None)
+    n -= sum(map(n_repeated, sets))
     rank = features.rank * n_functions(sets)
     if 2.0 * n * rank**2 > SWITCH.operations:
         return None

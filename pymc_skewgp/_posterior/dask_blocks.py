@@ -21,14 +21,9 @@ import numpy as np
 from pymc_skewgp._errors import ApproximationError, ClusterLostError
 from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, added
 from pymc_skewgp._gaussian.blocks.rows import SiteSteps
+from pymc_skewgp._posterior.data_blocks import cuts_into_rows, data_blocks
 from pymc_skewgp._posterior.features import FunctionFeatures
 from pymc_skewgp._posterior.prior import DataSet, Prior
-from pymc_skewgp._posterior.row_predictors import (
-    cuts_into_rows,
-    distinct_data,
-    part_of,
-    predictor_rows,
-)
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -106,9 +101,7 @@ def built_blocks(
     sets: Iterable[DataSet], features: FunctionFeatures, prior: Prior
 ) -> "BuiltBlocks":
     """Of data, in blocks of rows, on a worker."""
-    found = [
-        part for data in sets for part in predictor_rows(data, features, prior, distinct_data(data))
-    ]
+    found = [part for data in sets for part in data_blocks(data, features, prior)]
     constant = float(sum(part.log_constant for part in found))
     return BuiltBlocks([part.block for part in found], constant, n_threads_of_worker())
 
@@ -360,7 +353,7 @@ def blocks_on(
             )
     n_parts = min(max(1, len(client.nthreads())), *(data.X.shape[0] for data in sets))
     pieces = [
-        [part_of(data, index) for index in np.array_split(np.arange(len(data.X)), n_parts)]
+        [data.part(index) for index in np.array_split(np.arange(len(data.X)), n_parts)]
         for data in sets
     ]
     parts = [_PartOfRows(part, features, prior) for part in zip(*pieces, strict=True)]

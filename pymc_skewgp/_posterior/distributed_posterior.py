@@ -18,11 +18,11 @@ from pymc_skewgp._observations.real_values import Gaussian
 from pymc_skewgp._posterior.automatic import automatic
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.dask_blocks import BuiltBlocks, DaskBlocks, built_blocks
+from pymc_skewgp._posterior.data_blocks import cuts_into_rows
 from pymc_skewgp._posterior.features import FunctionFeatures, finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, FiniteRankValues, are_values
-from pymc_skewgp._posterior.posterior import SkewGPPosterior
+from pymc_skewgp._posterior.posterior import SkewGPPosterior, as_row_numbers
 from pymc_skewgp._posterior.prior import Approximation, DataSet, Features, Prior, as_likelihood
-from pymc_skewgp._posterior.row_predictors import as_row_numbers, cuts_into_rows
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, Seed
 
@@ -349,8 +349,11 @@ class DistributedPosterior(SkewGPPosterior):
         """Refused: it has a dimension for each row."""
         return _refuse("sun", "it has a latent dimension for each row; use sample or predict")
 
-    def _rows_to_draw(self, rows: ArrayLike) -> NoReturn:
-        _refuse("sample(rows=)", "call at_rows with what sample() returns")
+    def sample(self, *args: Any, **options: Any) -> DataTree:
+        """See `SkewGPPosterior.sample`: coordinates; `rows` are refused."""
+        if options.get("rows") is not None:
+            _refuse("sample(rows=)", "call at_rows with what sample() returns")
+        return super().sample(*args, **options)
 
     def _kept(
         self, coordinates: FloatArray, log_weight: FloatArray, attributes: dict[str, Any]
@@ -359,9 +362,9 @@ class DistributedPosterior(SkewGPPosterior):
         kept = ("posterior", "sample_stats")  # the data are on the workers
         return DataTree.from_dict({name: tree[name].to_dataset() for name in kept})
 
-    def _chosen(self, rows: ArrayLike) -> tuple[IntArray, DataSet]:
+    def _chosen(self, rows: ArrayLike) -> tuple[IntArray, tuple[DataSet, ...]]:
         index = as_row_numbers(rows, self._data.n_rows)
-        return index, self._data.rows(index)
+        return index, (self._data.rows(index),)
 
     def update(
         self, Xnew: ArrayLike | None, ynew: ArrayLike, *, name: str | None = None

@@ -13,24 +13,14 @@ from scipy import sparse
 from scipy.special import log_ndtr
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._gaussian.blocks.groups import (
-    DenseRows,
-    FunctionRows,
-    GroupBlock,
-    GroupLogProbs,
-    GroupPredictors,
-    GroupSites,
-    OneFactor,
-    one_factor,
-)
-from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites
+from pymc_skewgp._gaussian.blocks.groups import GroupLogProbs, OneFactor, one_factor
 from pymc_skewgp._gaussian.univariate import draw_truncated
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.observations import Observations, as_matrix, rows_of_blocks
 from pymc_skewgp._observations.probability import log_order_probability
 from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior.features import FunctionFeatures, rest_between
-from pymc_skewgp._posterior.prior import DataSet, Prior
+from pymc_skewgp._posterior.prior import DataSet
 from pymc_skewgp._validation import FloatArray
 
 _MOST_ROWS = 64  # of a group: its covariance is a matrix
@@ -269,88 +259,6 @@ def refuse_shared_noise(rows: Observations) -> None:
 def _is_known(groups: RowGroups) -> bool:
     given = groups.points_first()
     return given.is_apart or log_probs_of(given.lower, given.upper, given.noise) is not None
-
-
-# Data whose rows share noise, or are about several functions, as sites in blocks of groups.
-
-_NUMBERS_AT_ONCE = 2**21  # of features, in a block
-
-
-def grouped_blocks(
-    rows: Observations, data: DataSet, features: FunctionFeatures, prior: Prior
-) -> Iterator[RowBlock | GroupBlock]:
-    """Of all groups of the rows of these data."""
-    groups = list(row_groups(rows))
-    takes_rest = rest_is_noise(groups, features.between, data.values.n_functions)
-    for some in groups:
-        n, m = some.shape
-        size = max(1, _NUMBERS_AT_ONCE // (m * features.rank))
-        for start in range(0, n, size):
-            part = some.part(slice(start, start + size))
-            yield _block(part, data, features, prior, takes_rest)
-
-
-def _block(
-    groups: RowGroups, data: DataSet, features: FunctionFeatures, prior: Prior, takes_rest: bool
-) -> RowBlock | GroupBlock:
-    k = data.values.n_functions
-    inputs, place = np.unique(groups.values // k, return_inverse=True)
-    place = place.reshape(groups.values.shape)
-    X = data.X[inputs]
-    phi, rest = features.single.at(X)
-    if takes_rest:
-        groups = groups.with_rest(
-            rest_between(features.between, groups.values, k) * rest[place][:, :, None]
-        )
-    groups = groups.points_first()
-    mean = prior.mean("X", X)[place]
-    offset = groups.offset + (groups.design @ mean[:, :, None])[:, :, 0]
-    limits = [x - offset for x in (groups.lower, groups.upper, groups.value)]
-    variance = np.einsum("ijj->ij", groups.noise)
-    if not (variance > 0.0).all():
-        raise ApproximationError(
-            f"{data.likelihood!r} has rows without noise, which an approximated prior of many rows "
-            "does not take: give it noise."
-        )
-    predictors = _predictors(groups, place, phi, features, k)
-    log_probs = None
-    if not groups.is_apart:
-        log_probs = log_probs_of(limits[0], limits[1], groups.noise)
-        if log_probs is None:  # of a few groups that is known before
-            raise ApproximationError(f"{data.likelihood!r} {SHARED_NOISE}: take fewer rows.")
-    return block_of_groups(predictors, limits, groups.noise, log_probs)
-
-
-def block_of_groups(
-    predictors: GroupPredictors,
-    limits: Sequence[FloatArray],
-    noise: FloatArray,
-    log_probs: GroupLogProbs | None,
-) -> RowBlock | GroupBlock:
-    """Of lower, upper and value less the offset; rows are apart without `log_probs`."""
-    if log_probs is not None:
-        return GroupBlock(predictors, GroupSites(limits[0], limits[1], noise, log_probs))
-    variance = np.einsum("ijj->ij", noise)
-    return RowBlock(predictors.rows(), RowSites(*(x.ravel() for x in (*limits, variance))))
-
-
-def _predictors(
-    groups: RowGroups,
-    place: IntArray,
-    phi: FloatArray,
-    features: FunctionFeatures,
-    n_functions: int,
-) -> GroupPredictors:
-    """Of one input each, or of several."""
-    n, m = groups.shape
-    half = features.half[groups.values % n_functions]  # (n, p, L)
-    if (place == place[:, :1]).all():
-        return FunctionRows(phi[place[:, 0]], groups.design @ half)
-    factor = np.zeros((n, m, half.shape[2], phi.shape[1]))
-    for i in range(place.shape[1]):
-        weight = groups.design[:, :, i, None] * half[:, None, i]
-        factor += weight[:, :, :, None] * phi[place[:, i]][:, None, None]
-    return DenseRows(factor.reshape(n * m, -1), m)
 
 
 # What features leave of f at a row of the data, drawn given the predictor and the observation.

@@ -19,7 +19,6 @@ from pymc_skewgp._learn.optimizers import (
     maximize,
     negative_hessian,
 )
-from pymc_skewgp._learn.rows.blocks import Chunk
 from pymc_skewgp._learn.rows.data_kinds import (
     DataOfKind,
     FunctionsOfKind,
@@ -29,7 +28,7 @@ from pymc_skewgp._learn.rows.data_kinds import (
     n_data,
     some_blocks,
 )
-from pymc_skewgp._learn.rows.program import Arrays, CompiledNumbers, Latent, plus
+from pymc_skewgp._learn.rows.program import Chunk, CompiledNumbers, Latent, plus
 from pymc_skewgp._learn.rows.rows_objective import (
     Rows,
     RowsHere,
@@ -43,6 +42,7 @@ from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._observations.likelihood import Likelihood, as_inputs
 from pymc_skewgp._posterior.automatic import automatic
+from pymc_skewgp._posterior.blocks_at import Arrays
 from pymc_skewgp._posterior.dask_blocks import (
     Build,
     DaskGroups,

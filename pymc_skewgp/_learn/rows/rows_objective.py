@@ -29,9 +29,8 @@ from pymc_skewgp._gaussian.pairs import EPPairs
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.coordinates import Coordinates, Pattern, Point, Value
 from pymc_skewgp._learn.objective import CompiledLogPrior, CompiledValues, Objective
-from pymc_skewgp._learn.rows.blocks import BlockAt, Chunk, SignsAt
 from pymc_skewgp._learn.rows.data_kinds import is_grouped, signs_of, why_not_in_groups
-from pymc_skewgp._learn.rows.program import Arrays, Latent, LatentAt, LatentGraph, plus
+from pymc_skewgp._learn.rows.program import Chunk, Latent, LatentAt, LatentGraph, plus
 from pymc_skewgp._limits import announce_rows
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import active_columns
@@ -44,13 +43,14 @@ from pymc_skewgp._posterior.automatic import (
     loss_of_fit,
     warn_of_loss,
 )
+from pymc_skewgp._posterior.blocks_at import Arrays, BlockAt, SignsAt, joined
 from pymc_skewgp._posterior.dask_blocks import current_client
+from pymc_skewgp._posterior.data_blocks import MOST_LIMITS
 from pymc_skewgp._posterior.distributed_posterior import is_dask
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
 from pymc_skewgp._posterior.features import HSGP, Inducing, PivotedCholesky
-from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, joined
+from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.prior import Approximation
-from pymc_skewgp._posterior.row_predictors import MOST_LIMITS
 from pymc_skewgp._posterior.site_evidence import FactorTerms
 from pymc_skewgp._validation import FloatArray
 
@@ -202,9 +202,7 @@ class RowsHere(Rows):
             return super().proposal(gaussian)
         noisy = [block for block, hard in found if hard is None]
         blocks = LocalBlocks(noisy, self._n_threads)
-        gaussian = gaussian_of(blocks.total("sums"))
-        pairs = BlockPairs(gaussian, blocks, rows=rows.given(gaussian))
-        return pairs.with_modes(rows.beside())
+        return rows.pairs(gaussian_of(blocks.total("sums")), blocks)
 
     def of_data(self, evidence: Estimate, n_draws: int) -> Estimate:
         """See `Rows`."""
