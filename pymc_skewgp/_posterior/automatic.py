@@ -23,7 +23,7 @@ from pymc_skewgp._posterior.features import (
     finite_rank_prior,
     residual_variances,
 )
-from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, FiniteRankValues, are_values
+from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, are_values, finite_rank_fit
 from pymc_skewgp._posterior.prior import Approximation, DataSet, Features, Prior, n_functions
 from pymc_skewgp._validation import FloatArray
 
@@ -482,7 +482,7 @@ def _without_stopping(sets: tuple[DataSet, ...], prior: Prior, n: int) -> Choice
     if _at_a_loss.get() == "go on":
         return Choice(asked)
     X = np.vstack([data.X for data in sets])
-    fit = _fit(sets, *finite_rank_prior(replace(prior, approximation=asked), X))
+    fit = finite_rank_fit(*finite_rank_prior(replace(prior, approximation=asked), X), sets)
     loss = loss_of_fit(fit, prior, SWITCH.most_loss, of_more=FEW_ROWS)
     warn_of_loss(asked, loss, stacklevel=6)
     return _Tried(asked, fit, loss).choice
@@ -500,7 +500,8 @@ def _every_input(sets: tuple[DataSet, ...], prior: Prior) -> _Tried | None:
     rank = features.rank * n_functions(sets)
     if 2.0 * n * rank**2 > SWITCH.operations:
         return None
-    found = _Tried(asked, _fit(sets, approximated, features), ApproximationLoss(0.0, 0.0, 0.0))
+    fit = finite_rank_fit(approximated, features, sets)
+    found = _Tried(asked, fit, ApproximationLoss(0.0, 0.0, 0.0))
     _log.info(
         f"{X.shape[0]} rows with {n_different} different inputs: the kernel as it is, in "
         f"{rank} coordinates."
@@ -517,7 +518,7 @@ def _tried(sets: tuple[DataSet, ...], prior: Prior, n: int) -> list[_Tried]:
     for size in sorted(set(sizes)):
         asked = Inducing(size)
         try:
-            fit = _fit(sets, *finite_rank_prior(replace(prior, approximation=asked), X))
+            fit = finite_rank_fit(*finite_rank_prior(replace(prior, approximation=asked), X), sets)
             found.append(
                 _Tried(asked, fit, loss_of_fit(fit, prior, SWITCH.most_loss, SWITCH.rows_checked))
             )
@@ -530,11 +531,6 @@ def _tried(sets: tuple[DataSet, ...], prior: Prior, n: int) -> list[_Tried]:
         assert failed is not None
         raise failed
     return found
-
-
-def _fit(sets: tuple[DataSet, ...], prior: Prior, features: Features) -> FiniteRankFit:
-    kind = FiniteRankValues if are_values(sets, prior) else FiniteRankFit
-    return kind(prior, features, sets)
 
 
 def _worst(one: _Tried) -> float:

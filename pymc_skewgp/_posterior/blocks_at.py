@@ -9,14 +9,13 @@ g + e with g the row's predictor less its own site, e what features leave of f:
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cached_property, partial
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._gaussian.blocks.ep import Blocks
+from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.functions import FunctionSites
 from pymc_skewgp._gaussian.blocks.groups import (
     DenseRows,
@@ -25,25 +24,17 @@ from pymc_skewgp._gaussian.blocks.groups import (
     GroupLogProbs,
     GroupSites,
 )
-from pymc_skewgp._gaussian.blocks.pairs import BlockPairs, ModePairs, RowsBeside
 from pymc_skewgp._gaussian.blocks.rows import FactorGradient, RowBlock, RowSites
-from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import RowFactors
-from pymc_skewgp._gaussian.covariance import FactoredCovariance
-from pymc_skewgp._gaussian.escalation import DEFAULT, RectangleSampler, SamplerSettings
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient, log_prob_and_gradient
-from pymc_skewgp._gaussian.pairs import EPPairs, GivenRows
 from pymc_skewgp._gaussian.tilted import KnownProducts
 from pymc_skewgp._gaussian.truncated import log_prob_rectangle
 from pymc_skewgp._gaussian.univariate import Edges
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._observations.constraint import pseudo_point_rows
 from pymc_skewgp._observations.likelihood import Data
-from pymc_skewgp._observations.observations import intervals
 from pymc_skewgp._observations.sites import SiteFamily, SitesGiven
-from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.evidence_gradient import coincide
-from pymc_skewgp._posterior.function_fit import refuse_contradictory_constraints
 from pymc_skewgp._posterior.row_groups import SHARED_NOISE, log_probs_of
 from pymc_skewgp._validation import FloatArray
 
@@ -158,65 +149,6 @@ def slopes_of_limits(
     return -edges.lower, edges.upper
 
 
-# Rows with next to no noise under a prior of finite rank: signs at pseudo-points, constraints.
-#
-# They are few, and are drawn first, as a rectangle; the coordinates given them are Gaussian.
-
-
-class HardRows(NamedTuple):
-    """Intervals of values F c + e, in units of their own.
-
-    Attributes
-    ----------
-    factor : ndarray, shape (s, R)
-    lower, upper : ndarray, shape (s,)
-        Limits of these values.
-    noise, nugget : ndarray, shape (s,)
-        Variances of e, with the nugget of constraints; and the nugget alone, 0 for signs.
-    """
-
-    factor: FloatArray
-    lower: FloatArray
-    upper: FloatArray
-    noise: FloatArray
-    nugget: FloatArray
-
-    def block(self) -> RowBlock:
-        """As sites, for expectation propagation."""
-        nowhere = np.full(self.noise.size, np.nan)
-        return RowBlock(self.factor, RowSites(self.lower, self.upper, nowhere, self.noise))
-
-    def given(self, gaussian: CoordinateGaussian, settings: SamplerSettings = DEFAULT) -> GivenRows:
-        """Drawn under a Gaussian of the coordinates.
-
-        Raises
-        ------
-        ContradictoryConstraintsError
-        """
-        rows = intervals(self.lower, self.upper, self.noise)
-        plain = Conditioning(np.zeros(self.noise.size), FactoredCovariance(self.factor), rows)
-        tilted = plain.with_coordinates(gaussian.mean, gaussian.chol)
-        sampler = RectangleSampler(tilted.cov, tilted.lower, tilted.upper, settings)
-        constrained = np.flatnonzero(self.nugget)
-        if constrained.size:
-            # e is f's own: limits that hold by it do hold.
-            refuse_contradictory_constraints(sampler, constrained, self.nugget[constrained])
-        gain, spread = tilted.coordinates_given_rows()
-        return GivenRows(sampler.first, gain, spread, self.factor @ gaussian.mean)
-
-    def pairs(self, gaussian: CoordinateGaussian, blocks: Blocks) -> EPPairs | ModePairs:
-        """Mirrored pairs of coordinates beside these rows."""
-        pairs = BlockPairs(gaussian, blocks, rows=self.given(gaussian))
-        settings = replace(DEFAULT, first=DEFAULT.move_rungs[0])
-        given = partial(self.given, settings=settings)
-        return pairs.with_modes(RowsBeside(self.factor, self.lower, self.upper, self.noise, given))
-
-
-def joined(parts: Sequence[HardRows]) -> HardRows | None:
-    """Several as one; None of none."""
-    return HardRows(*map(np.concatenate, zip(*parts, strict=True))) if parts else None
-
-
 # Blocks at some values of their numbers.
 
 
@@ -231,15 +163,15 @@ class BlockAt:
         Of its log evidence.
     numbers : sequence of ndarray
         What it is made of.
+    hard : RowsBeside or None
+        The same as rows that are drawn first, in prior standard deviations, where they have next to
+        no noise.
     """
 
     block: RowBlock | GroupBlock
     numbers: Sequence[FloatArray] = ()
     log_constant: float = 0.0
-
-    def hard(self) -> HardRows | None:
-        """The same as rows that are drawn first, where they have next to no noise."""
-        return None
+    hard: RowsBeside | None = None
 
     def slopes(self, mean: FloatArray, spread: FloatArray) -> Sequence[FloatArray]:
         """Derivatives in the numbers at EP's fixed point, N(mean, spread spread')."""
@@ -397,40 +329,31 @@ class _MadeLater:
         return self._found(groups, eta)
 
 
-class LimitsAt(BlockAt):
+class LimitsAt(SitesAt):
     """A constraint: limits of f, or of a derivative of phi' c, with next to no noise.
 
     Parameters
     ----------
+    log_constant : float
     phi, mean, noise : ndarray
         `noise` is what features leave, and the share of the variance that is a nugget.
     lower, upper : ndarray, shape (k,)
     variance, nugget : ndarray, shape (k,)
         Of f in the prior, and the nugget's alone.
-    log_constant : float
     """
 
-    def __init__(self, log_constant: float, numbers: Sequence[FloatArray]) -> None:
-        self._phi, mean, self._noise, lower, upper, self._variance, self._nugget = numbers
-        self._limits, self.log_constant = (lower - mean, upper - mean), log_constant
-        self._nowhere = np.full(mean.size, np.nan)
-        self.block: RowBlock = RowBlock(
-            self._phi, RowSites(*self._limits, self._nowhere, self._noise)
-        )
-
-    def hard(self) -> HardRows:
-        """See `BlockAt`: in prior standard deviations."""
-        sd, (lower, upper) = np.sqrt(self._variance), self._limits
-        shares = self._noise / self._variance, self._nugget / self._variance
-        return HardRows(self._phi / sd[:, None], lower / sd, upper / sd, *shares)
+    def __init__(self, log_constant: float, *numbers: FloatArray) -> None:
+        phi, mean, noise, lower, upper, variance, nugget = numbers
+        columns = lower, upper, np.full(mean.size, np.nan), np.zeros(mean.size)
+        super().__init__(phi, LearntRows(columns, mean, noise), log_constant)
+        sd, shares = np.sqrt(variance), (noise / variance, nugget / variance)
+        limits = (lower - mean) / sd, (upper - mean) / sd
+        self.hard = RowsBeside(phi / sd[:, None], *limits, *shares)
 
     def slopes(self, mean: FloatArray, spread: FloatArray) -> Sequence[FloatArray]:
         """See `BlockAt`."""
-        found = self.block.gradient(mean, spread)
-        deviation = np.sqrt(found.cavity_sd**2 + self._noise)
-        in_limits = slopes_of_limits(*self._limits, self._nowhere, found.cavity_mean, deviation)
-        none = np.zeros(deviation.size)
-        return [_NO_SLOPE, found.factor, found.offset, found.noise, *in_limits, none, none]
+        *found, value, _ = super().slopes(mean, spread)
+        return [*found, 0.0 * value, 0.0 * value]  # none in variance and nugget
 
 
 def limits_at(log_constant: FloatArray, *numbers: FloatArray) -> LimitsAt | None:
@@ -438,7 +361,7 @@ def limits_at(log_constant: FloatArray, *numbers: FloatArray) -> LimitsAt | None
     phi, mean, noise, *_, variance, _ = numbers
     if not (all_finite(log_constant, phi, mean, noise) and (variance > 0.0).all()):
         return None
-    return LimitsAt(float(log_constant), numbers)
+    return LimitsAt(float(log_constant), *numbers)
 
 
 # Signs of f at pseudo-points, as rows of f less its mean in standard deviations.
@@ -475,16 +398,13 @@ class SignsAt(BlockAt):
         rows = pseudo_point_rows(np.ones(phase.size), phase, truncation)
         self._limits = rows.lower, rows.upper
         lower, upper, noises = (np.tile(x, n_functions) for x in (*self._limits, noise))
-        self._columns = lower, upper, np.full(lower.size, np.nan), noises
+        columns, zeros = (lower, upper, np.full(lower.size, np.nan), noises), np.zeros(lower.size)
+        self._sites = LearntRows(columns, zeros, zeros)
         self.cov = factor @ factor.T
         self.cov[np.diag_indices_from(self.cov)] += noise
         wide = np.asarray(np.kron(np.eye(n_functions), factor), dtype=np.float64)
-        self.block: RowBlock = RowBlock(wide, RowSites(*self._columns))
-
-    def hard(self) -> HardRows:
-        """See `BlockAt`."""
-        lower, upper, _, noise = self._columns
-        return HardRows(self.block.factor, lower, upper, noise, np.zeros(noise.size))
+        self.block: RowBlock = RowBlock(wide, self._sites)
+        self.hard = RowsBeside(self.block.factor, lower, upper, noises, zeros)
 
     @cached_property
     def _alone(self) -> LogProbGradient:
@@ -506,12 +426,8 @@ class SignsAt(BlockAt):
     def slopes(self, mean: FloatArray, spread: FloatArray) -> Sequence[FloatArray]:
         """See `BlockAt`."""
         found, (k, s, r) = self.block.gradient(mean, spread), (self._k, *self._factor.shape)
-        lower, upper, value, noise = self._columns
-        deviation = np.sqrt(found.cavity_sd**2 + noise)
-        in_limits = slopes_of_limits(lower, upper, value, found.cavity_mean, deviation)
-        in_lower, in_upper, in_noise = (
-            x.reshape(k, s).sum(axis=0) for x in (*in_limits, found.noise)
-        )
+        numbers = self._sites.slopes_of_numbers(found)
+        in_lower, in_upper, _, in_noise = (x.reshape(k, s).sum(axis=0) for x in numbers)
         in_factor = np.einsum("ksku->su", found.factor.reshape(k, s, k, r))
         alone = self._alone
         in_lower, in_upper = in_lower - k * alone.lower, in_upper - k * alone.upper

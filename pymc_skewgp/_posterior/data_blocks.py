@@ -14,18 +14,17 @@ import numpy as np
 from scipy import sparse
 
 from pymc_skewgp._errors import ApproximationError
+from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.groups import GroupBlock
 from pymc_skewgp._gaussian.blocks.rows import RowBlock
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.sites import SiteLikelihood, SitesGiven
 from pymc_skewgp._posterior import row_blocks
 from pymc_skewgp._posterior.blocks_at import (
-    HardRows,
     LearntFunctions,
     LimitsAt,
     SignsAt,
     groups_at,
-    joined,
     rows_at,
 )
 from pymc_skewgp._posterior.features import FunctionFeatures
@@ -195,7 +194,7 @@ def _of_groups(data: DataSet, features: FunctionFeatures, prior: Prior) -> Itera
 
 def hard_rows(
     prior: Prior, features: FunctionFeatures, sets: tuple[DataSet, ...], n_functions: int
-) -> HardRows | None:
+) -> RowsBeside | None:
     """Signs of all functions at the pseudo-points, and constraints; None without any.
 
     Raises
@@ -208,7 +207,7 @@ def hard_rows(
         phi, rest = features.single.at(prior.pseudo_points)
         variance = np.einsum("ij,ij->i", phi, phi) + rest
         own = phi / np.sqrt(variance)[:, None], rest / variance
-        parts.append(SignsAt(n_functions, prior.phase, prior.truncation, *own).hard())
+        parts.append(SignsAt(n_functions, prior.phase, prior.truncation, *own).hard)
     for data in sets:
         if data.likelihood.has_data:
             continue
@@ -220,5 +219,5 @@ def hard_rows(
         rows, mean = in_prior_units(data.rows(), prior, data), prior.mean("X", data.X, derivative)
         variance = np.einsum("ij,ij->i", phi, phi) + rest
         numbers = phi, mean, rows.S + rest, rows.lower, rows.upper, variance, rows.S
-        parts.append(LimitsAt(0.0, numbers).hard())
-    return joined(parts)
+        parts.append(LimitsAt(0.0, *numbers).hard)
+    return RowsBeside.joined(parts)

@@ -5,12 +5,14 @@ c, and are met in blocks. f at new points given c is known but for their own e.
 """
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.ep import (
     BlockEP,
     Blocks,
@@ -28,8 +30,7 @@ from pymc_skewgp._limits import announce_blocks
 from pymc_skewgp._observations.likelihood import Derivative
 from pymc_skewgp._observations.observations import as_matrix
 from pymc_skewgp._observations.sites import SiteLikelihood
-from pymc_skewgp._posterior.blocks_at import HardRows
-from pymc_skewgp._posterior.conditioning import Conditioning, Regression
+from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.dask_blocks import blocks_on, current_client
 from pymc_skewgp._posterior.data_blocks import (
     DataBlock,
@@ -43,10 +44,9 @@ from pymc_skewgp._posterior.features import (
     EveryInputFeatures,
     FunctionFeatures,
     derivative_features,
-    features_of,
 )
-from pymc_skewgp._posterior.function_fit import NOTHING_DRAWN, CoordinateFit, refuse_method
-from pymc_skewgp._posterior.prior import DataSet, Features, Prior, n_functions
+from pymc_skewgp._posterior.fits import NOTHING_DRAWN, FunctionFit, refuse_method
+from pymc_skewgp._posterior.prior import DataSet, Features, Prior, between_functions, n_functions
 from pymc_skewgp._posterior.row_groups import group_residuals, residual_draws, rows_are_apart
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed
@@ -60,7 +60,7 @@ _NUMBERS_AT_ONCE, _LEAST_POINTS = 2**21, 16  # draws times rows, of which there 
 _MOST_KEPT = 10_000  # rows whose values of f are kept for each draw
 
 
-class FiniteRankFit(CoordinateFit):
+class FiniteRankFit(FunctionFit):
     """A function of finite rank given many rows: the latent vector is c.
 
     Parameters
@@ -70,6 +70,8 @@ class FiniteRankFit(CoordinateFit):
     features : Features
         What that kernel is made of.
     sets : tuple of DataSet
+    elsewhere : ChunkedData, optional
+        All rows, where other processes keep them: `sets` have some of them then.
 
     Raises
     ------
@@ -77,18 +79,14 @@ class FiniteRankFit(CoordinateFit):
         For data whose rows are no sites of one predictor each.
     """
 
-    def __init__(self, prior: Prior, features: Features, sets: tuple[DataSet, ...]) -> None:
+    def __init__(
+        self, prior: Prior, features: Features, sets: tuple[DataSet, ...], elsewhere: Any = None
+    ) -> None:
         super().__init__(prior, [data.values for data in sets])
         refuse_other_data(sets, prior)
-        self._features, self._sets = features_of(prior, features, self.n_functions), sets
-
-    @property
-    def conditioning(self) -> Conditioning:
-        """Not of many rows: it has matrices of them."""
-        raise ApproximationError(
-            "this needs matrices with a row and a column for each row of the data, which a prior "
-            "approximated for many rows does without: use sample, predict or marginals."
-        )
+        between = between_functions(prior, self.n_functions)
+        self._features, self._sets = FunctionFeatures(between, features), sets
+        self._elsewhere = elsewhere
 
     @cached_property
     def data_blocks(self) -> Blocks:
@@ -98,9 +96,12 @@ class FiniteRankFit(CoordinateFit):
     @cached_property
     def _rows(self) -> tuple[Blocks, float]:
         """Blocks of the data, and the constant of their log probability."""
-        predictors = self.predictors
+        predictors, known = self.predictors, (self._features, self._prior)
         if predictors is None:
-            remote = blocks_on(current_client(), self._with_data, self._features, self._prior)
+            if self._elsewhere is not None:
+                remote = self._elsewhere.blocks(*known)
+            else:
+                remote = blocks_on(current_client(), self._with_data, *known)
             return remote, remote.log_constant
         found = [part for _, parts in predictors for part in parts]
         blocks = LocalBlocks([part.block for part in found])
@@ -113,7 +114,7 @@ class FiniteRankFit(CoordinateFit):
     @cached_property
     def predictors(self) -> list[tuple[DataSet, list[DataBlock]]] | None:
         """Of each of the data; None where they are on the workers of a cluster."""
-        if current_client() is not None:
+        if self._elsewhere is not None or current_client() is not None:
             return None
         sets, features = self._with_data, self._features
         size = sum(part.size for part in self._parts) - sum(map(n_repeated, sets))
@@ -147,14 +148,14 @@ class FiniteRankFit(CoordinateFit):
         return gaussian_of(self.data_blocks.total("sums"))
 
     @cached_property
-    def _hard(self) -> HardRows | None:
+    def _hard(self) -> RowsBeside | None:
         return hard_rows(self._prior, self._features, self._sets, self.n_functions)
 
     @cached_property
     def sampler(self) -> SiteSampler:
-        """See `CoordinateFit`."""
+        """See `FunctionFit`."""
         if self._hard is not None:
-            return SiteSampler(self._hard.pairs(self.gaussian, self.data_blocks))
+            return SiteSampler(BlockPairs.beside(self._hard, self.gaussian, self.data_blocks))
         return SiteSampler(BlockPairs(self.gaussian, self.data_blocks).with_modes())
 
     def evidence(self, joint: Estimate, signs: Estimate) -> Estimate:
@@ -181,7 +182,8 @@ class FiniteRankFit(CoordinateFit):
     @property
     def keeps_coordinates(self) -> bool:
         """See `FunctionFit`."""
-        return sum(part.size for part in self._parts) > _MOST_KEPT
+        size = sum(part.size for part in self._parts)
+        return self._elsewhere is not None or size > _MOST_KEPT
 
     @property
     def n_coordinates(self) -> int:
@@ -197,7 +199,8 @@ class FiniteRankFit(CoordinateFit):
                 f"the draws have {coordinates.shape[1]} coordinates and this posterior "
                 f"{self._features.rank}: they are of another one."
             )
-        return self._values(coordinates, self._sets[0].part(rows), rng)
+        rows_of = self._sets[0].part if self._elsewhere is None else self._elsewhere.rows
+        return self._values(coordinates, rows_of(rows), rng)
 
     def _values(
         self, coordinates: FloatArray, data: DataSet, rng: np.random.Generator
@@ -223,14 +226,17 @@ class FiniteRankFit(CoordinateFit):
         self, data: DataSet, signal: FloatArray, rest: FloatArray, rng: np.random.Generator
     ) -> FloatArray:
         """Draws of what features leave of f, given f without it, shape (N, n, K), and the data."""
-        if is_grouped(data):
-            return group_residuals(data.rows(), self._features, signal, rest, rng)
-        if not _are_rows(data):  # comparisons: e is noise of theirs where each has its own items
-            known = data.rows()
-            if not rows_are_apart(sparse.csr_array(as_matrix(known.A, known.n_rows))):
-                return np.zeros(signal.shape)
-        rest = rest * self._features.between[0, 0]
-        return residual_draws(data, signal[:, :, 0], rest, rng)[:, :, None]
+        if isinstance(data.likelihood, SiteLikelihood) or not self._apart(data):
+            rest = rest * self._features.between[0, 0]
+            return residual_draws(data, signal[:, :, 0], rest, rng)[:, :, None]
+        return group_residuals(data.rows(), self._features, signal, rest, rng)
+
+    def _apart(self, data: DataSet) -> bool:
+        """Whether rows are not several of one value, as trials are; comparisons, as they are."""
+        if is_grouped(data) or not _are_rows(data):
+            return True
+        rows = data.rows()
+        return rows_are_apart(sparse.csr_array(as_matrix(rows.A, rows.n_rows)))
 
     def _features_at(
         self, name: str, X: FloatArray, n_functions: int, derivative: Derivative | None = None
@@ -258,6 +264,11 @@ class FiniteRankFit(CoordinateFit):
     ) -> Regression:
         """See `FunctionFit`."""
         if new is None:
+            if self._elsewhere is not None:
+                raise ApproximationError(
+                    "marginals at the data would be as many as the rows, which are on the workers: "
+                    "give Xnew, or draw f at some rows by at_rows."
+                )
             return self._here(joint, 1)
         return self._there_of(new, self.n_functions, derivative)
 
@@ -329,11 +340,6 @@ class FiniteRankFit(CoordinateFit):
         centre = np.concatenate([part.centre for part in found])
         covariance = found[0].covariance if len(found) == 1 else None
         return Regression(centre, variance, solved, covariance=covariance)
-
-    def _there(
-        self, mean: FloatArray, variance: FloatArray, cross: FloatArray, joint: bool = False
-    ) -> Regression:
-        raise NotImplementedError  # `regression` needs no covariance with the data
 
 
 def _are_rows(data: DataSet) -> bool:
@@ -419,3 +425,8 @@ class FiniteRankValues(FiniteRankFit):
         share = rest * precision / (1.0 + rest * precision)
         known = np.divide(pull, precision, out=np.zeros(centre.size), where=precision > 0.0)
         return centre + share * (known - centre), rest * (1.0 - share), solved * (1.0 - share)
+
+
+def finite_rank_fit(prior: Prior, features: Features, sets: tuple[DataSet, ...]) -> FiniteRankFit:
+    """In closed form where all data are values."""
+    return (FiniteRankValues if are_values(sets, prior) else FiniteRankFit)(prior, features, sets)

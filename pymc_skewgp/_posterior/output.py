@@ -302,43 +302,30 @@ def sample_tree(
     `numbers` are what rows of X are called, where they are not all. With several data sets the
     names of variables and their dimensions end in that of the set.
     """
-    groups: dict[str, dict[str, Any]] = {name: {} for name in DRAWN_GROUPS}
+    groups, dims, coords = _of_data(sets, numbers)
     groups["sample_stats"]["log_weight"] = log_weight
-    dims: dict[str, list[str]] = {}
     one_each: dict[str, list[str]] = {}  # of log likelihoods
-    coords: dict[str, Any] = {"feature": np.arange(sets[0].X.shape[1])}
     start = 0
     for data in sets:
         likelihood, y, size = data.likelihood, data.y, data.values.size
         own = by_function(f[..., start : start + size], data)
         start += size
-        X_name, f_name, y_name = (data.named(x) for x in ("X", "f", "y"))
-        row = data.named("obs_id")
+        f_name, y_name, row = (data.named(x) for x in ("f", "y", "obs_id"))
         groups["posterior"][f_name] = own
-        groups["constant_data"][X_name] = data.X
         dims[f_name] = [row] if own.ndim == 3 else [row, likelihood.function_dim]
-        dims[X_name] = [row, "feature"]
-        coords[row] = np.arange(data.X.shape[0]) if numbers is None else numbers
         if not likelihood.has_data:
             continue
         log_likelihood = likelihood.log_likelihood(y, own)
         replicated = likelihood.replicate(y, own, log_likelihood, rng)
         if replicated is not None:
             groups["posterior_predictive"][y_name] = replicated
-        observed = data.named(likelihood.y_dim)
         if data.weights is not None:
-            groups["constant_data"][data.named("weights")] = data.weights
-            dims[data.named("weights")] = [observed]
             log_likelihood = data.weights * log_likelihood
         groups["log_likelihood"][y_name] = log_likelihood
-        inner = [data.named(dim) for dim in likelihood.y_inner_dims]
-        for name, values in likelihood.observed(y).items():
-            groups["observed_data"][data.named(name)] = values
-            dims[data.named(name)] = [observed, *inner]
-        dims[y_name], one_each[y_name] = [observed, *inner], [observed]
-        if observed not in coords:
-            coords[observed] = np.arange(log_likelihood.shape[-1])
-        coords |= own_coords(data)
+        observed = data.named(likelihood.y_dim)
+        one_each[y_name] = [observed]
+        dims[y_name] = [observed, *(data.named(dim) for dim in likelihood.y_inner_dims)]
+        coords.setdefault(observed, np.arange(log_likelihood.shape[-1]))
     present = {name: group for name, group in groups.items() if group}
     apart = {"log_likelihood": one_each} if one_each else {}
     return as_datatree(present, dims=dims, coords=coords, attrs=attrs, dims_of=apart)
@@ -348,32 +335,39 @@ def coordinates_tree(
     sets: DataSets, coordinates: FloatArray, log_weight: FloatArray, attrs: dict[str, Any]
 ) -> DataTree:
     """Draws of coordinates, shape (chain, draw, r), in place of f at many rows, and the data."""
-    groups: dict[str, dict[str, Any]] = {
-        "posterior": {"coordinates": coordinates},
-        "sample_stats": {"log_weight": log_weight},
-        "observed_data": {},
-        "constant_data": {},
-    }
-    dims: dict[str, list[str]] = {"coordinates": ["coordinate"]}
-    coords: dict[str, Any] = {
-        "coordinate": np.arange(coordinates.shape[-1]),
-        "feature": np.arange(sets[0].X.shape[1]),
-    }
+    groups, dims, coords = _of_data(sets)
+    groups["posterior"]["coordinates"] = coordinates
+    groups["sample_stats"]["log_weight"] = log_weight
+    dims["coordinates"], coords["coordinate"] = ["coordinate"], np.arange(coordinates.shape[-1])
+    present = {name: group for name, group in groups.items() if group}
+    return as_datatree(present, dims=dims, coords=coords, attrs=attrs)
+
+
+def _of_data(
+    sets: DataSets, numbers: IntArray | None = None
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]], dict[str, Any]]:
+    """Groups with the data in them, the dimensions of these, and coordinates."""
+    groups: dict[str, dict[str, Any]] = {name: {} for name in DRAWN_GROUPS}
+    dims: dict[str, list[str]] = {}
+    coords: dict[str, Any] = {"feature": np.arange(sets[0].X.shape[1])}
     for data in sets:
-        row, observed = data.named("obs_id"), data.named(data.likelihood.y_dim)
+        likelihood = data.likelihood
+        row, observed = data.named("obs_id"), data.named(likelihood.y_dim)
         groups["constant_data"][data.named("X")] = data.X
         dims[data.named("X")] = [row, "feature"]
-        coords[row] = np.arange(data.X.shape[0])
+        coords[row] = np.arange(data.X.shape[0]) if numbers is None else numbers
+        if not likelihood.has_data:
+            continue
         if data.weights is not None:
             groups["constant_data"][data.named("weights")] = data.weights
             dims[data.named("weights")] = [observed]
-        for name, values in data.likelihood.observed(data.y).items():
-            groups["observed_data"][data.named(name)] = values
-            inner = [data.named(dim) for dim in data.likelihood.y_inner_dims]
-            dims[data.named(name)] = [observed, *inner]
+        known = {data.named(name): values for name, values in likelihood.observed(data.y).items()}
+        inner = [data.named(dim) for dim in likelihood.y_inner_dims]
+        for name, values in known.items():
+            groups["observed_data"][name], dims[name] = values, [observed, *inner]
             coords.setdefault(observed, np.arange(len(values)))
         coords |= own_coords(data)
-    return as_datatree(groups, dims=dims, coords=coords, attrs=attrs)
+    return groups, dims, coords
 
 
 def predictions_tree(

@@ -28,8 +28,8 @@ from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior.automatic import Asked, as_approximation, chosen
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.features import finite_rank_prior
-from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, FiniteRankValues, are_values
-from pymc_skewgp._posterior.function_fit import FunctionFit, Method
+from pymc_skewgp._posterior.finite_rank_fit import finite_rank_fit
+from pymc_skewgp._posterior.fits import FunctionFit, Method, ProcessFit, SiteFit
 from pymc_skewgp._posterior.output import (
     LatentMarginals,
     coordinates_tree,
@@ -51,7 +51,6 @@ from pymc_skewgp._posterior.prior import (
     updated_sets,
 )
 from pymc_skewgp._posterior.prior_report import ReportsPrior
-from pymc_skewgp._posterior.process_fit import ProcessFit, SiteFit
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import (
     FloatArray,
@@ -98,8 +97,7 @@ def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> FunctionFit:
         rank = features.rank * n_functions(sets)
         if n > min(_ROWS_A_COORDINATE * rank, MOST_DENSE_ROWS):
             try:
-                kind = FiniteRankValues if are_values(sets, prior) else FiniteRankFit
-                return kind(prior, features, sets)
+                return finite_rank_fit(prior, features, sets)
             except ApproximationError:
                 if n > MOST_DENSE_ROWS:
                     raise
@@ -375,7 +373,7 @@ class SkewGPPosterior(ReportsPrior):
             `at_rows` makes f, y and their log likelihood of them, for the rows that are wanted.
         """
         draws, chains = as_count("draws", draws), as_count("chains", chains)
-        index, sets = (None, self._sets) if rows is None else self._chosen(rows)
+        index, sets = (None, self._sets) if rows is None else self._to_draw(rows)
         keeps = index is None and self._fit.keeps_coordinates
         size = self._size if index is None else index.size
         refuse_large(draws, chains, self._fit.n_coordinates if keeps else size)
@@ -391,6 +389,9 @@ class SkewGPPosterior(ReportsPrior):
         if f is None:
             return self._kept(latent.draws[chosen], log_weight, attributes)
         return sample_tree(sets, f, log_weight, rng, attributes, index)
+
+    def _to_draw(self, rows: ArrayLike) -> tuple[IntArray, tuple[DataSet, ...]]:
+        return self._chosen(rows)
 
     def _kept(
         self, coordinates: FloatArray, log_weight: FloatArray, attributes: dict[str, Any]

@@ -20,13 +20,13 @@ from pymc_skewgp._observations.observations import (
     DistinctRows,
     Observations,
     as_matrix,
+    blocks_of_noise,
     distinct_rows,
     equal_rows,
 )
 from pymc_skewgp._posterior.features import rest_between
 from pymc_skewgp._posterior.row_groups import (
     RowGroups,
-    blocks_of_noise,
     intervals_given_points,
     rest_is_noise,
     row_groups,

@@ -9,14 +9,12 @@ import numpy as np
 import pytensor.sparse as ps
 import pytensor.tensor as pt
 
-from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.rows.program import Chunk, CompiledNumbers, LatentGraph
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites
 from pymc_skewgp._posterior import row_blocks
 from pymc_skewgp._posterior.blocks_at import functions_at, groups_at, limits_at, rows_at, signs_at
-from pymc_skewgp._posterior.row_groups import refuse_shared_noise
 
 
 def signs_of(latent: LatentGraph, n_columns: int) -> Chunk | None:
@@ -218,15 +216,6 @@ class GroupsOfKind(DataOfKind):
         numbers = kind.numbers(pt, ps.structured_dot, f, rows.S, rows.value, *design)
         limits = rows.lower, rows.upper, rows.value
         return latent.compiled([*symbols, *design], [rows.log_constant, *numbers, *limits])
-
-
-def why_not_in_groups(known: KnownData) -> str | None:
-    """What keeps data from being met in groups; None where nothing."""
-    try:
-        refuse_shared_noise(known.whole.observations)
-    except ApproximationError as error:
-        return f"{type(known.likelihood).__name__} {error}"
-    return None
 
 
 def is_grouped(known: KnownData) -> bool:
