@@ -7,8 +7,6 @@ derivatives of log p in the predictor :math:`\eta_i = a_i + F_i c`, and of rows 
     \partial_{\sigma_i^2} = \tfrac12 \mathrm E(g_i^2 + h_i).
 """
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,213 +14,20 @@ import numpy as np
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.blocks.ep import BlockEP, LocalBlocks, fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.blocks.rows import (
-    BlockSites,
-    FactorGradient,
-    Pattern,
-    RowSites,
-    row_block,
-)
-from pymc_skewgp._gaussian.coordinates import RowFactors, SiteSampler
-from pymc_skewgp._gaussian.tilted import (
-    KnownProducts,
-    SiteFactors,
-    SiteFunction,
-    SlopeFunction,
-    Tilted,
-)
-from pymc_skewgp._gaussian.univariate import Edges
+from pymc_skewgp._gaussian.blocks.rows import FactorGradient, Pattern, row_block
+from pymc_skewgp._gaussian.coordinates import SiteSampler
+from pymc_skewgp._gaussian.tilted import KnownProducts
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 from pymc_skewgp._observations.sites import SitesGiven
+from pymc_skewgp._posterior.blocks_at import (
+    LearntFunctions,
+    LearntRows,
+    LearntSites,
+    slopes_of_limits,
+)
 from pymc_skewgp._posterior.evidence_gradient import EP_TOLERANCE, EvidenceGradient
-from pymc_skewgp._posterior.row_predictors import NoiseRule
 from pymc_skewgp._posterior.site_evidence import FactorTerms
 from pymc_skewgp._validation import FloatArray
-
-# Sites of many rows with derivatives in what they are made of: noise, limits, parameters.
-#
-# EP's evidence is stationary in its sites, so that a derivative in a number behind the site p of a
-# row is that of the log of its mass under the cavity, f = g + e with g the row's predictor less its
-# own site, e what features leave of f:
-#
-# .. math:: \partial \log \int p(y \mid f)\, N(f; m, v + d)\, df
-
-
-# Sites that know the derivatives of EP's log evidence in the numbers that they are made of.
-type LearntSites = LearntRows | LearntFunctions | LearntRepeats
-
-
-@dataclass(frozen=True)
-class Predictors:
-    """Of some sites.
-
-    Attributes
-    ----------
-    mean : ndarray, shape (n,)
-        Offset of the predictors.
-    rest : ndarray, shape (n,)
-        Variance of what features leave of f there.
-    sd : ndarray, shape (n,)
-        Prior deviation of the predictors.
-    """
-
-    mean: FloatArray
-    rest: FloatArray
-    sd: FloatArray
-
-
-class LearntRows(RowSites):
-    """Points and intervals, one a predictor: the numbers are limits, values and variances.
-
-    Parameters
-    ----------
-    lower, upper, value, noise : ndarray, shape (n,)
-    predictors : Predictors
-    counts : ndarray, shape (n,), optional
-        How many equal rows, with noise and rests of their own, each stands for.
-    """
-
-    def __init__(
-        self,
-        lower: FloatArray,
-        upper: FloatArray,
-        value: FloatArray,
-        noise: FloatArray,
-        predictors: Predictors,
-        counts: FloatArray | None = None,
-    ) -> None:
-        mean, variance = predictors.mean, noise + predictors.rest
-        super().__init__(lower - mean, upper - mean, value - mean, variance, counts)
-
-    def slopes_of_numbers(self, found: FactorGradient) -> list[FloatArray]:
-        """In lower, upper, value and noise."""
-        lower, upper, value, noise, counts = self._rows
-        deviation = np.sqrt(found.cavity_sd**2 + noise)
-        in_limits = slopes_of_limits(lower, upper, value, found.cavity_mean, deviation)
-        in_limits = tuple(counts * x for x in in_limits)
-        return [*in_limits, np.where(np.isnan(value), 0.0, -found.offset), found.noise]
-
-
-class FunctionsOfF(BlockSites):
-    """Sites that are functions of f = predictor + e, with e ~ N(0, rest) of each row's own.
-
-    Moments are those of f under the cavity that e widens; log p, which the weights of draws need
-    and a search does not, is averaged over e.
-
-    Parameters
-    ----------
-    log_prob : SiteFunction
-    slopes : SlopeFunction
-    predictors : Predictors
-    """
-
-    divisible = False
-
-    def __init__(
-        self, log_prob: SiteFunction, slopes: SlopeFunction, predictors: Predictors
-    ) -> None:
-        self._log_prob, self._slopes, self._predictors = log_prob, slopes, predictors
-        self.factors = SiteFactors(log_prob, slopes, predictors.mean)
-
-    @property
-    def size(self) -> int:
-        """See `BlockSites`."""
-        return self._predictors.mean.size
-
-    def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
-        """See `BlockSites`."""
-        deviation = np.sqrt(sd**2 + self._predictors.rest)
-        log_mass, shift, spread, _ = self.factors.tilted(mean, deviation)
-        share = sd / deviation
-        taken = share**2 * (1.0 - spread)
-        return Tilted(log_mass, share * shift, 1.0 - taken, taken)
-
-    def nodes(self, found: FactorGradient) -> tuple[FloatArray, FloatArray]:
-        """Values of f, shape (k, n), and their weights under the cavities times the sites."""
-        deviation = np.sqrt(found.cavity_sd**2 + self._predictors.rest)
-        return self.factors.nodes(found.cavity_mean, deviation)
-
-    def log_prob(self, rows: slice, eta: FloatArray) -> FloatArray:
-        """See `BlockSites`; of all rows."""
-        return self._averaged[0](self._predictors.mean + eta)
-
-    def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """See `BlockSites`; of all rows."""
-        return self._averaged[1](self._predictors.mean + eta)
-
-    @cached_property
-    def _averaged(self) -> tuple[SiteFunction, SlopeFunction]:
-        own = self._predictors
-        rule = NoiseRule.of(self._log_prob, own.rest, own.mean, own.sd)
-        if rule is None:
-            return self._log_prob, self._slopes
-        return rule.averaged(self._log_prob, self._slopes)
-
-
-class LearntFunctions(FunctionsOfF):
-    """Sites of a likelihood that is no rows: the numbers are its parameters.
-
-    `known` of the same likelihood at other parameters.
-    """
-
-    def __init__(
-        self, sites: SitesGiven, predictors: Predictors, known: KnownProducts | None = None
-    ) -> None:
-        super().__init__(sites.log_prob, sites.slopes, predictors)
-        self._sites = sites
-        self.factors.looked = sites.log_concave
-        if known is not None:
-            self.factors.known = known.of_others() if sites.has_parameters else known
-
-    def slopes_of_numbers(self, found: FactorGradient) -> list[FloatArray]:
-        """In each parameter."""
-        if not self._sites.has_parameters:
-            return []
-        return self._sites.in_parameters(*self.nodes(found))
-
-
-class LearntRepeats(FunctionsOfF):
-    """Several points and intervals of one predictor each, such as trials, some of them repeated.
-
-    Parameters
-    ----------
-    columns : tuple of ndarray, shape (m,)
-        Lower, upper, value and noise of each row.
-    counts : ndarray, shape (m,)
-        How often it was seen.
-    unit : ndarray of int, shape (m,)
-        Which of the n predictors it is of, ascending.
-    predictors : Predictors
-    """
-
-    def __init__(self, columns: Any, counts: FloatArray, unit: Any, predictors: Predictors) -> None:
-        self._rows, self._counts, self._unit = RowSites(*columns), counts, unit
-        self._columns = columns
-        ones, n = np.ones(counts.size), predictors.mean.size
-        together = RowFactors(unit, self._rows, counts, ones, n)
-        super().__init__(together.log_prob, together.slopes, predictors)
-
-    def slopes_of_numbers(self, found: FactorGradient) -> list[FloatArray]:
-        """In lower, upper, value and noise."""
-        f, weights = self.nodes(found)
-        f, weights = f[:, self._unit], weights[:, self._unit] * self._counts
-        lower, upper, value, noise = self._columns
-        in_limits = slopes_of_limits(lower, upper, value, f, np.sqrt(noise))
-        first, second = self._rows.slopes(slice(None), np.ascontiguousarray(f))
-        in_value = np.where(np.isnan(value), 0.0, -first)
-        moved = [*in_limits, in_value, 0.5 * (second + first**2)]
-        return [(weights * x).sum(axis=0) for x in moved]
-
-
-def slopes_of_limits(
-    lower: FloatArray, upper: FloatArray, value: FloatArray, mean: FloatArray, sd: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Of the log mass of N(mean, sd^2) between limits, in these; 0 at points."""
-    interval = np.isnan(value)
-    limits = np.where(interval, lower, -np.inf), np.where(interval, upper, np.inf)
-    edges = Edges.of(*limits, mean, sd)
-    return -edges.lower, edges.upper
-
 
 _MAX_SWEEPS = 100
 # Where a factor is all but flat a step goes a million times too far.
@@ -277,14 +82,14 @@ class FactorRows:
         zero = np.zeros(sd.size)
         parts: list[tuple[slice, LearntSites]] = []
         if k:
-            own = Predictors(terms.offset[:k], zero[:k], sd[:k])
             counts = None if np.ndim(terms.counts) == 0 else terms.counts
-            rows = LearntRows(terms.lower, terms.upper, terms.value, terms.noise, own, counts)
+            columns = terms.lower, terms.upper, terms.value, terms.noise
+            rows = LearntRows(columns, terms.offset[:k], zero[:k], counts)
             parts.append((slice(0, k), rows))
         if sites is not None:
-            own = Predictors(terms.offset[k:], zero[k:], sd[k:])
             products = None if start is None else start.products
-            self._functions = LearntFunctions(sites, own, products)
+            own = terms.offset[k:], zero[k:], sd[k:]
+            self._functions = LearntFunctions(sites, *own, products)
             parts.append((slice(k, None), self._functions))
         self.parts = parts
         patterns = [None] * len(parts) if start is None else start.patterns

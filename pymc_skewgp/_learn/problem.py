@@ -35,11 +35,12 @@ from pymc_skewgp._model.gp.exact_posterior import can_be_integrated, inputs_of
 from pymc_skewgp._model.gp.process import as_coregion_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
-from pymc_skewgp._model.graph.data_rows import Arrays, KnownData
+from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._model.ops.plain_mode import untraced
 from pymc_skewgp._posterior.distributed_posterior import is_dask
 from pymc_skewgp._posterior.prior import kinds_of
+from pymc_skewgp._posterior.row_blocks import Arrays
 from pymc_skewgp._validation import FloatArray, as_count
 
 Start = Mapping[str, Any] | None

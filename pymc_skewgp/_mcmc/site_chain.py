@@ -36,7 +36,7 @@ from pymc_skewgp._mcmc.site_target import (
 )
 from pymc_skewgp._mcmc.slices import HyperparameterMove, SliceState
 from pymc_skewgp._posterior.draws_with_evidence import sun_given
-from pymc_skewgp._posterior.process_fit import SiteDraws
+from pymc_skewgp._posterior.fits import site_draws
 from pymc_skewgp._validation import FloatArray
 
 # f and the rows u beside sites, moved together at given hyperparameters.
@@ -66,11 +66,9 @@ class RowsAndSites:
         self._truncation = prior.truncation
         s = prior.truncation.size
         self._given = given = sun_given(prior, model.observations)
-        unconstrained = np.zeros(given.n_rows - s, dtype=bool)
         # The weight of a state needs a proposal without a leading direction.
         with no_warnings():
-            draws = SiteDraws(given, sites, s, unconstrained, DEFAULT.move_rungs[0])
-            self._proposal = draws.proposal
+            self._proposal = site_draws(given, sites, s, rung=DEFAULT.move_rungs[0]).proposal
 
     def step(
         self, f: FloatArray, target: Augmentation, n_pairs: int, rng: np.random.Generator

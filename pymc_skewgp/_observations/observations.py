@@ -93,7 +93,7 @@ def block_noise(S: Noise, largest: int) -> BlockNoise | None:
     if rows[-1].shape[1] > largest:
         return None
     whole = sparse.csr_array(S)
-    blocks = [_entries(whole, part) for part in rows]
+    blocks = [blocks_of_noise(whole, part) for part in rows]
     noise = BlockNoise(rows, blocks)
     return noise if noise.well_conditioned else None
 
@@ -105,7 +105,7 @@ def _blocks(S: Noise) -> list[IntArray]:
     return np.split(order, np.cumsum(np.bincount(block, minlength=n_blocks))[:-1])
 
 
-def _entries(matrix: Any, rows: IntArray) -> FloatArray:
+def blocks_of_noise(matrix: Any, rows: IntArray) -> FloatArray:
     """Entries of blocks of these rows, shape (b, k, k)."""
     b, k = rows.shape
     first, second = np.repeat(rows, k, axis=1).ravel(), np.tile(rows, k).ravel()
@@ -474,7 +474,7 @@ def _by_size(noise: Noise) -> list[tuple[IntArray, FloatArray]]:
             f"{len(_N_NODES) - 1} others, and {largest} of these observations share theirs: "
             "use EP."
         )
-    return [(part, _entries(whole, part)) for part in rows]
+    return [(part, blocks_of_noise(whole, part)) for part in rows]
 
 
 def _refuse_noiseless(variances: FloatArray) -> None:

@@ -14,6 +14,7 @@ from pymc_skewgp._errors import ApproximationError, PriorApproximationWarning, w
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._limits import announce_kernel, cost_of_kernel, is_easily_kept
 from pymc_skewgp._observations.observations import as_matrix, one_of_each
+from pymc_skewgp._posterior.data_blocks import DataBlock, n_repeated, refuse_other_data
 from pymc_skewgp._posterior.features import (
     EveryInput,
     FunctionFeatures,
@@ -22,9 +23,8 @@ from pymc_skewgp._posterior.features import (
     finite_rank_prior,
     residual_variances,
 )
-from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, FiniteRankValues, are_values
+from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, are_values, finite_rank_fit
 from pymc_skewgp._posterior.prior import Approximation, DataSet, Features, Prior, n_functions
-from pymc_skewgp._posterior.row_predictors import PredictorRows, distinct_data, refuse_other_data
 from pymc_skewgp._validation import FloatArray
 
 # What a prior of finite rank loses: log evidence of Gaussian values, exact less approximate.
@@ -259,18 +259,17 @@ def loss_of_fit(
     return ApproximationLoss(divergence, float(np.sqrt(2.0 * divergence)), divergence)
 
 
-def _sites(part: PredictorRows, features: FunctionFeatures) -> NoisyValues:
+def _sites(part: DataBlock, features: FunctionFeatures) -> NoisyValues:
     """EP's, of the values of f themselves; those that say nothing are left out."""
     assert part.X is not None
     block = part.block
     if part.design is not None:  # of each value as if the others of a predictor were known
         precision: FloatArray = part.design.power(2).T @ np.maximum(block.tau, 0.0)
         return _seen(part.X, precision, features)
-    scale = np.broadcast_to(part.scale, block.tau.shape)
     counts = np.broadcast_to(block.sites.counts, block.tau.shape)  # type: ignore[union-attr]
     kept = block.tau > _SILENT * block.tau.max(initial=0.0)
-    tau, nu, scale = block.tau[kept], block.nu[kept], scale[kept]
-    return NoisyValues(part.X[kept], nu / tau / scale, 1.0 / (tau * scale**2), counts[kept])
+    tau, nu = block.tau[kept], block.nu[kept]
+    return NoisyValues(part.X[kept], nu / tau, 1.0 / tau, counts[kept])
 
 
 def _information(data: DataSet, features: FunctionFeatures) -> NoisyValues:
@@ -483,7 +482,7 @@ def _without_stopping(sets: tuple[DataSet, ...], prior: Prior, n: int) -> Choice
     if _at_a_loss.get() == "go on":
         return Choice(asked)
     X = np.vstack([data.X for data in sets])
-    fit = _fit(sets, *finite_rank_prior(replace(prior, approximation=asked), X))
+    fit = finite_rank_fit(*finite_rank_prior(replace(prior, approximation=asked), X), sets)
     loss = loss_of_fit(fit, prior, SWITCH.most_loss, of_more=FEW_ROWS)
     warn_of_loss(asked, loss, stacklevel=6)
     return _Tried(asked, fit, loss).choice
@@ -497,12 +496,12 @@ def _every_input(sets: tuple[DataSet, ...], prior: Prior) -> _Tried | None:
         return None
     asked = EveryInput()
     approximated, features = finite_rank_prior(replace(prior, approximation=asked), X)
-    equal = [distinct_data(data) for data in sets]
-    n -= sum(x.kind.size - x.first.size for x in equal if x is not None)
+    n -= sum(map(n_repeated, sets))
     rank = features.rank * n_functions(sets)
     if 2.0 * n * rank**2 > SWITCH.operations:
         return None
-    found = _Tried(asked, _fit(sets, approximated, features), ApproximationLoss(0.0, 0.0, 0.0))
+    fit = finite_rank_fit(approximated, features, sets)
+    found = _Tried(asked, fit, ApproximationLoss(0.0, 0.0, 0.0))
     _log.info(
         f"{X.shape[0]} rows with {n_different} different inputs: the kernel as it is, in "
         f"{rank} coordinates."
@@ -519,7 +518,7 @@ def _tried(sets: tuple[DataSet, ...], prior: Prior, n: int) -> list[_Tried]:
     for size in sorted(set(sizes)):
         asked = Inducing(size)
         try:
-            fit = _fit(sets, *finite_rank_prior(replace(prior, approximation=asked), X))
+            fit = finite_rank_fit(*finite_rank_prior(replace(prior, approximation=asked), X), sets)
             found.append(
                 _Tried(asked, fit, loss_of_fit(fit, prior, SWITCH.most_loss, SWITCH.rows_checked))
             )
@@ -532,11 +531,6 @@ def _tried(sets: tuple[DataSet, ...], prior: Prior, n: int) -> list[_Tried]:
         assert failed is not None
         raise failed
     return found
-
-
-def _fit(sets: tuple[DataSet, ...], prior: Prior, features: Features) -> FiniteRankFit:
-    kind = FiniteRankValues if are_values(sets, prior) else FiniteRankFit
-    return kind(prior, features, sets)
 
 
 def _worst(one: _Tried) -> float:

@@ -375,15 +375,6 @@ class Conditioning:
     def _solved(self, row_cov: FloatArray) -> FloatArray:
         return cho_solve((self._chol, True), row_cov) if self.n_rows else row_cov[:0]
 
-    def with_coordinates(self, mean: FloatArray, chol: FloatArray) -> "Conditioning":
-        """The same with c ~ N(mean, (L L')^-1) in place of N(0, I), `chol` being L.
-
-        In new coordinates, which are L' (c - mean).
-        """
-        factor = solve_triangular(chol, self.factor.T, lower=True, check_finite=False).T
-        cov = FactoredCovariance(factor, units=self._prior_cov.units)
-        return Conditioning(self.mean + self.factor @ mean, cov, self._intervals)
-
     def with_factors(
         self, counts: FloatArray, kept: BoolArray, skip: int
     ) -> "tuple[Conditioning, Sites] | None":
@@ -416,13 +407,6 @@ class Conditioning:
         prior = FactoredCovariance(self.factor, units=self._prior_cov.units)
         other.cov = _row_covariance(prior, rest, other.row_factor)
         return other, sites
-
-    def coordinates_given_rows(self) -> tuple[FloatArray, FloatArray]:
-        """Gain (r, m) and spread (r, d): c given u is gain u + spread x, x standard normal."""
-        gain = cho_solve((self._chol, True), self.row_factor).T
-        left = -(gain @ self.row_factor)
-        left[np.diag_indices_from(left)] += 1.0
-        return gain, linalg.low_rank_factor(linalg.symmetric(left))
 
     def coordinates(self, z: FloatArray) -> FloatArray:
         """The c of values z = mean + factor c."""

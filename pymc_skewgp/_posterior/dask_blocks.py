@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,14 +21,9 @@ import numpy as np
 from pymc_skewgp._errors import ApproximationError, ClusterLostError
 from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, added
 from pymc_skewgp._gaussian.blocks.rows import SiteSteps
+from pymc_skewgp._posterior.data_blocks import cuts_into_rows, data_blocks
 from pymc_skewgp._posterior.features import FunctionFeatures
 from pymc_skewgp._posterior.prior import DataSet, Prior
-from pymc_skewgp._posterior.row_predictors import (
-    cuts_into_rows,
-    distinct_data,
-    part_of,
-    predictor_rows,
-)
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -103,12 +98,10 @@ class BuiltBlocks(LocalBlocks):
 
 
 def built_blocks(
-    sets: Iterable[DataSet], features: FunctionFeatures, prior: Prior
+    sets: Iterable[DataSet], features: FunctionFeatures, prior: Prior, _: Sequence[Any] = ()
 ) -> "BuiltBlocks":
-    """Of data, in blocks of rows, on a worker."""
-    found = [
-        part for data in sets for part in predictor_rows(data, features, prior, distinct_data(data))
-    ]
+    """Of data, in blocks of rows, on a worker, which are sent: they are not lost with it."""
+    found = [part for data in sets for part in data_blocks(data, features, prior)]
     constant = float(sum(part.log_constant for part in found))
     return BuiltBlocks([part.block for part in found], constant, n_threads_of_worker())
 
@@ -167,17 +160,27 @@ class DaskGroups:
         return self._of_all(lambda i: self._actors[i].call(method, arguments))
 
     def _of_all(self, ask: Callable[[int], Any]) -> list[Any]:
-        asked = [_asked(ask, i) for i in range(len(self._groups))]
+        asked = []
+        for i in range(len(self._groups)):
+            try:
+                asked.append(ask(i))
+            except _LOST as error:
+                asked.append(error)
         return [self._answer(i, future, ask) for i, future in enumerate(asked)]
 
     def _answer(self, i: int, future: Any, ask: Callable[[int], Any]) -> Any:
-        """Of one group; from another worker if its own is lost, or from one that comes later."""
+        """Of one group; from another worker if its own is lost, or from one that comes later.
+
+        `future` may be the error that it has raised by itself.
+        """
         deadline = None
         while True:
             try:
                 if deadline is not None:
                     self._move(i)
-                    future = _asked(ask, i)
+                    future = ask(i)
+                if isinstance(future, Exception):
+                    raise future
                 answer: Answer = self._waited(future)
             except ClusterLostError:
                 raise
@@ -227,21 +230,6 @@ class DaskGroups:
 
     def _addresses(self) -> list[str]:
         return list(self._client.scheduler_info(n_workers=-1)["workers"])
-
-
-class _Lost:
-    """In place of the future of an answer, where it is known that the worker is lost."""
-
-    def result(self, timeout: float | None = None) -> Answer:
-        raise OSError("the worker of these rows is lost.")
-
-
-def _asked(ask: Callable[[int], Any], i: int) -> Any:
-    """A future of the answer of a group."""
-    try:
-        return ask(i)
-    except _LOST:
-        return _Lost()
 
 
 # Methods of `RowBlock` after which it is another one.
@@ -360,21 +348,8 @@ def blocks_on(
             )
     n_parts = min(max(1, len(client.nthreads())), *(data.X.shape[0] for data in sets))
     pieces = [
-        [part_of(data, index) for index in np.array_split(np.arange(len(data.X)), n_parts)]
+        [data.part(index) for index in np.array_split(np.arange(len(data.X)), n_parts)]
         for data in sets
     ]
-    parts = [_PartOfRows(part, features, prior) for part in zip(*pieces, strict=True)]
-    return DaskBlocks(client, [((), part) for part in parts])
-
-
-@dataclass(frozen=True)
-class _PartOfRows:
-    """Rows that are sent with what makes blocks of them: they are not lost with a worker."""
-
-    sets: tuple[DataSet, ...]
-    features: FunctionFeatures
-    prior: Prior
-
-    def __call__(self, chunks: Sequence[Any]) -> BuiltBlocks:
-        """See `Build`."""
-        return built_blocks(self.sets, self.features, self.prior)
+    builds = [partial(built_blocks, part, features, prior) for part in zip(*pieces, strict=True)]
+    return DaskBlocks(client, [((), build) for build in builds])

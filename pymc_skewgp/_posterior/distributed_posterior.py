@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,18 +11,16 @@ from numpy.typing import ArrayLike
 from xarray import DataTree
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._gaussian.blocks.ep import Blocks
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.likelihood import Derivative, Likelihood, as_inputs
+from pymc_skewgp._observations.likelihood import Likelihood, as_inputs
 from pymc_skewgp._observations.real_values import Gaussian
 from pymc_skewgp._posterior.automatic import automatic
-from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.dask_blocks import BuiltBlocks, DaskBlocks, built_blocks
+from pymc_skewgp._posterior.data_blocks import cuts_into_rows
 from pymc_skewgp._posterior.features import FunctionFeatures, finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, FiniteRankValues, are_values
-from pymc_skewgp._posterior.posterior import SkewGPPosterior
-from pymc_skewgp._posterior.prior import Approximation, DataSet, Features, Prior, as_likelihood
-from pymc_skewgp._posterior.row_predictors import as_row_numbers, cuts_into_rows
+from pymc_skewgp._posterior.posterior import SkewGPPosterior, as_row_numbers
+from pymc_skewgp._posterior.prior import Approximation, DataSet, Prior, as_likelihood
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, Seed
 
@@ -110,6 +108,19 @@ class ChunkedData:
             groups[int(place[i])].append(dask.delayed((int(starts[i]), X[i], y[i])))
         return [group for group in groups if group]
 
+    def blocks(self, features: FunctionFeatures, prior: Prior) -> DaskBlocks:
+        """Of all rows, on the workers."""
+        build = partial(_built_of_chunks, self.likelihood, features, prior)
+        return DaskBlocks(self.client, [(chunks, build) for chunks in self.groups()])
+
+
+def _built_of_chunks(
+    likelihood: Likelihood, features: FunctionFeatures, prior: Prior, chunks: Sequence[Any]
+) -> BuiltBlocks:
+    """From chunks (first row, X, y) to blocks, on the worker that has them."""
+    sets = [as_data_set(likelihood, X, y, start + np.arange(len(y))) for start, X, y in chunks]
+    return built_blocks(sets, features, prior)
+
 
 def as_chunked_data(X: Any, y: Any, likelihood: Likelihood) -> ChunkedData:
     """Dask arrays with chunks of the same rows, checked as far as their shapes go.
@@ -170,84 +181,6 @@ def _client() -> Any:
             "data as dask arrays need a cluster: make a client first, as in "
             "client = dask.distributed.Client(), or pass NumPy arrays."
         ) from error
-
-
-# Many rows under a prior of finite rank, kept by the workers of a dask cluster.
-
-
-@dataclass(frozen=True)
-class BlocksOfChunks:
-    """From chunks (first row, X, y) to blocks, on the worker that has them."""
-
-    likelihood: Likelihood
-    features: FunctionFeatures
-    prior: Prior
-
-    def __call__(self, chunks: Sequence[Any]) -> BuiltBlocks:
-        """See `Build`."""
-        sets = [
-            as_data_set(self.likelihood, X, y, start + np.arange(len(y))) for start, X, y in chunks
-        ]
-        return built_blocks(sets, self.features, self.prior)
-
-
-class DistributedFit(FiniteRankFit):
-    """A function of finite rank given rows that other processes keep.
-
-    Parameters
-    ----------
-    prior : Prior
-        With the kernel of finite rank.
-    features : Features
-    data : ChunkedData
-    """
-
-    keeps_coordinates = True
-    predictors = None
-
-    def __init__(self, prior: Prior, features: Features, data: ChunkedData) -> None:
-        super().__init__(prior, features, (data.some,))
-        if self.n_functions > 1:
-            raise ApproximationError(
-                f"{data.likelihood!r} is about several functions, which rows as dask arrays do "
-                "not take: give them as NumPy arrays, in rows_on to keep them on the workers."
-            )
-        self._data = data
-
-    @cached_property
-    def _rows(self) -> tuple[Blocks, float]:
-        data = self._data
-        build = BlocksOfChunks(data.likelihood, self._features, self._prior)
-        blocks = DaskBlocks(data.client, [(chunks, build) for chunks in data.groups()])
-        return blocks, blocks.log_constant
-
-    def given_coordinates(
-        self, coordinates: FloatArray, rng: np.random.Generator, rows: IntArray
-    ) -> FloatArray:
-        """See `FunctionFit`."""
-        return self._values(coordinates, self._data.rows(rows), rng)
-
-    def regression(
-        self, new: FloatArray | None, *, joint: bool = False, derivative: Derivative | None = None
-    ) -> Regression:
-        """See `FunctionFit`; ApproximationError at the data, which are not here."""
-        if new is None:
-            raise ApproximationError(
-                "marginals at the data would be as many as the rows, which are on the workers: "
-                "give Xnew, or draw f at some rows by at_rows."
-            )
-        return super().regression(new, joint=joint, derivative=derivative)
-
-
-class DistributedValues(DistributedFit, FiniteRankValues):
-    """The same of values with Gaussian noise, in closed form."""
-
-
-def distributed_fit(prior: Prior, features: Features, data: ChunkedData) -> DistributedFit:
-    """Given rows that other processes keep."""
-    # Of other likelihoods not all rows need be points where those are that came here.
-    closed = isinstance(data.likelihood, Gaussian) and are_values((data.some,), prior)
-    return (DistributedValues if closed else DistributedFit)(prior, features, data)
 
 
 _log = logging.getLogger("pymc.pymc_skewgp")
@@ -327,9 +260,18 @@ class DistributedPosterior(SkewGPPosterior):
         _ = self._fit  # refuses likelihoods that are no sites
 
     @cached_property
-    def _fit(self) -> DistributedFit:
-        prior, features = finite_rank_prior(self._prior, self._data.some.X)
-        return distributed_fit(prior, features, self._data)
+    def _fit(self) -> FiniteRankFit:
+        data, sets = self._data, (self._data.some,)
+        prior, features = finite_rank_prior(self._prior, data.some.X)
+        # Of other likelihoods not all rows need be points where those are that came here.
+        closed = isinstance(data.likelihood, Gaussian) and are_values(sets, prior)
+        fit = (FiniteRankValues if closed else FiniteRankFit)(prior, features, sets, data)
+        if fit.n_functions > 1:
+            raise ApproximationError(
+                f"{data.likelihood!r} is about several functions, which rows as dask arrays do "
+                "not take: give them as NumPy arrays, in rows_on to keep them on the workers."
+            )
+        return fit
 
     def __repr__(self) -> str:
         data = self._data
@@ -349,7 +291,7 @@ class DistributedPosterior(SkewGPPosterior):
         """Refused: it has a dimension for each row."""
         return _refuse("sun", "it has a latent dimension for each row; use sample or predict")
 
-    def _rows_to_draw(self, rows: ArrayLike) -> NoReturn:
+    def _to_draw(self, rows: ArrayLike) -> NoReturn:
         _refuse("sample(rows=)", "call at_rows with what sample() returns")
 
     def _kept(
@@ -359,9 +301,9 @@ class DistributedPosterior(SkewGPPosterior):
         kept = ("posterior", "sample_stats")  # the data are on the workers
         return DataTree.from_dict({name: tree[name].to_dataset() for name in kept})
 
-    def _chosen(self, rows: ArrayLike) -> tuple[IntArray, DataSet]:
+    def _chosen(self, rows: ArrayLike) -> tuple[IntArray, tuple[DataSet, ...]]:
         index = as_row_numbers(rows, self._data.n_rows)
-        return index, self._data.rows(index)
+        return index, (self._data.rows(index),)
 
     def update(
         self, Xnew: ArrayLike | None, ynew: ArrayLike, *, name: str | None = None

@@ -22,13 +22,12 @@ from pymc_skewgp._gaussian.escalation import (
 )
 from pymc_skewgp._gaussian.truncated import log_prob_rectangle
 from pymc_skewgp._gaussian.twisted import TwistedProposal
-from pymc_skewgp._gaussian.weights import Estimate, systematic_resample
+from pymc_skewgp._gaussian.weights import systematic_resample
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.observations import Observations, intervals, points, stacked
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior.conditioning import Conditioning
-from pymc_skewgp._posterior.function_fit import draw_latent
-from pymc_skewgp._posterior.process_fit import SiteDraws
+from pymc_skewgp._posterior.fits import draw_latent, site_draws
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
@@ -91,41 +90,24 @@ def draws_with_evidence(
     case: Case, count: int, n_candidates: int, rng: np.random.Generator
 ) -> DrawsWithEvidence:
     """`count` draws from `n_candidates` of u; under sites from as many mirrored pairs."""
-    by_rows, case = case, case.by_factors()
+    own, skip, size = case.by_factors(), case.n_pseudo_points, max(count, n_candidates)
     pairs = None
-    if case.sites is not None:
-        nothing = np.zeros(case.given.n_rows - case.n_pseudo_points, dtype=bool)
-        pairs = SiteDraws(case.given, case.sites, case.n_pseudo_points, nothing).sampler
-    if pairs is None or (by_rows.sites is None and pairs.collapsed):
-        given = by_rows.given
+    if own.sites is not None:
+        pairs = site_draws(own.given, own.sites, skip).sampler
+    if pairs is None or (case.sites is None and pairs.collapsed):
+        given = case.given
         sampler = RectangleSampler(given.cov, given.lower, given.upper)
-        return draws_by_sampler(sampler, by_rows, count, n_candidates, rng)
-    given, skip = case.given, case.n_pseudo_points
-    latent = pairs.singles(max(count, n_candidates), rng)
-    chosen = systematic_resample(latent.log_weights, count, rng)
-    f = latent.draws[chosen] @ given.factor[skip:].T + given.mean[skip:]
-    return _result(case, latent.log_prob, f)
-
-
-def draws_by_sampler(
-    sampler: RectangleSampler,
-    case: Case,
-    count: int,
-    n_candidates: int,
-    rng: np.random.Generator,
-) -> DrawsWithEvidence:
-    """The same by a sampler of the rows, where there are no sites."""
-    skip, size = case.n_pseudo_points, max(count, n_candidates)
-    latent = draw_latent(sampler, size, "twisted", rng, n_pseudo_points=skip)
-    chosen = systematic_resample(latent.log_weights, count, rng)
-    f = case.given.draw(latent.draws, rng, chosen, skip=skip)
-    return _result(case, latent.log_prob, f)
-
-
-def _result(case: Case, log_prob: Estimate | None, f: FloatArray) -> DrawsWithEvidence:
-    assert log_prob is not None  # the twisted sampler always knows it
-    log_evidence = case.given.log_density + log_prob.value - case.log_prob_of_signs
-    return DrawsWithEvidence(log_evidence, log_prob.std_error, log_prob.relative_ess, f)
+        latent = draw_latent(sampler, size, "twisted", rng, n_pseudo_points=skip)
+        chosen = systematic_resample(latent.log_weights, count, rng)
+        f = given.draw(latent.draws, rng, chosen, skip=skip)
+    else:
+        given, latent = own.given, pairs.singles(size, rng)
+        chosen = systematic_resample(latent.log_weights, count, rng)
+        f = latent.draws[chosen] @ given.factor[skip:].T + given.mean[skip:]
+    found = latent.log_prob
+    assert found is not None  # these samplers always know it
+    log_evidence = given.log_density + found.value - case.log_prob_of_signs
+    return DrawsWithEvidence(log_evidence, found.std_error, found.relative_ess, f)
 
 
 def log_prob_of_prior_signs(cov: FloatArray, phase: FloatArray, truncation: FloatArray) -> float:

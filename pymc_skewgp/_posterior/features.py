@@ -19,7 +19,7 @@ from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.likelihood import Derivative, as_inputs
 from pymc_skewgp._observations.observations import one_of_each
-from pymc_skewgp._posterior.prior import Features, Prior, between_functions, factor_between
+from pymc_skewgp._posterior.prior import Features, Prior, factor_between
 from pymc_skewgp._validation import FloatArray, as_count, as_positive
 
 
@@ -102,11 +102,6 @@ def derivative_features(features: Features, X: FloatArray, derivative: Derivativ
             "prior as it is."
         )
     return np.asarray(method(X, derivative))
-
-
-def features_of(prior: Prior, features: Features, n_functions: int) -> FunctionFeatures:
-    """Of so many functions under a prior."""
-    return FunctionFeatures(between_functions(prior, n_functions), features)
 
 
 # Variance that features leave.

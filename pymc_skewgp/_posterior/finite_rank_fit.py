@@ -4,14 +4,15 @@ The latent vector is c, of which there are few: all rows are sites of predictors
 c, and are met in blocks. f at new points given c is known but for their own e.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.ep import (
     BlockEP,
     Blocks,
@@ -20,176 +21,35 @@ from pymc_skewgp._gaussian.blocks.ep import (
     fit_blocks,
     gaussian_of,
 )
-from pymc_skewgp._gaussian.blocks.pairs import BlockPairs, RowsBeside
-from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites
+from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import SiteSampler
-from pymc_skewgp._gaussian.covariance import FactoredCovariance
-from pymc_skewgp._gaussian.escalation import DEFAULT, RectangleSampler, SamplerSettings
-from pymc_skewgp._gaussian.pairs import GivenRows
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
 from pymc_skewgp._limits import announce_blocks
-from pymc_skewgp._observations.constraint import pseudo_point_rows
 from pymc_skewgp._observations.likelihood import Derivative
-from pymc_skewgp._observations.observations import Observations, as_matrix, intervals
+from pymc_skewgp._observations.observations import as_matrix
 from pymc_skewgp._observations.sites import SiteLikelihood
-from pymc_skewgp._posterior.conditioning import Conditioning, Regression
+from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.dask_blocks import blocks_on, current_client
+from pymc_skewgp._posterior.data_blocks import (
+    DataBlock,
+    data_blocks,
+    hard_rows,
+    is_grouped,
+    n_repeated,
+    refuse_other_data,
+)
 from pymc_skewgp._posterior.features import (
     EveryInputFeatures,
     FunctionFeatures,
     derivative_features,
-    features_of,
 )
-from pymc_skewgp._posterior.function_fit import (
-    NOTHING_DRAWN,
-    CoordinateFit,
-    refuse_contradictory_constraints,
-    refuse_method,
-)
-from pymc_skewgp._posterior.prior import DataSet, Features, Prior, in_prior_units, n_functions
-from pymc_skewgp._posterior.row_groups import group_residuals, residual_draws
-from pymc_skewgp._posterior.row_predictors import (
-    PredictorRows,
-    distinct_data,
-    is_grouped,
-    part_of,
-    predictor_rows,
-    refuse_other_data,
-    takes_rest,
-)
+from pymc_skewgp._posterior.fits import NOTHING_DRAWN, FunctionFit, refuse_method
+from pymc_skewgp._posterior.prior import DataSet, Features, Prior, between_functions, n_functions
+from pymc_skewgp._posterior.row_groups import group_residuals, residual_draws, rows_are_apart
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed
-
-# Rows with next to no noise under a prior of finite rank: signs at pseudo-points, constraints.
-#
-# They are few, and are drawn first, as a rectangle; the coordinates given them are Gaussian.
-
-
-@dataclass(frozen=True, eq=False)
-class HardRows:
-    """Intervals of values F c + mean + e, in units of their own.
-
-    Attributes
-    ----------
-    factor : ndarray, shape (s, R)
-    mean : ndarray, shape (s,)
-    rows : Observations
-        Limits of these values, and variances of e with the nugget of constraints.
-    nugget : ndarray, shape (s,)
-        Variances of the nugget alone.
-    n_signs : int
-        How many of them are signs at pseudo-points; the others are constraints.
-    """
-
-    factor: FloatArray
-    mean: FloatArray
-    rows: Observations
-    nugget: FloatArray
-    n_signs: int
-
-    def block(self) -> RowBlock:
-        """As sites, for expectation propagation."""
-        rows = self.rows
-        sites = RowSites(rows.lower - self.mean, rows.upper - self.mean, rows.value, rows.S)
-        return RowBlock(self.factor, sites)
-
-    def beside(self) -> RowsBeside:
-        """As they are beside several modes."""
-        rows = self.rows
-        limits = rows.lower - self.mean, rows.upper - self.mean
-        settings = replace(DEFAULT, first=DEFAULT.move_rungs[0])
-        return RowsBeside(self.factor, *limits, rows.S, partial(self.given, settings=settings))
-
-    def given(self, gaussian: CoordinateGaussian, settings: SamplerSettings = DEFAULT) -> GivenRows:
-        """Drawn under a Gaussian of the coordinates.
-
-        Raises
-        ------
-        ContradictoryConstraintsError
-        """
-        plain = Conditioning(self.mean, FactoredCovariance(self.factor), self.rows)
-        tilted = plain.with_coordinates(gaussian.mean, gaussian.chol)
-        sampler = RectangleSampler(tilted.cov, tilted.lower, tilted.upper, settings)
-        constrained = np.arange(self.n_signs, self.mean.size)
-        if constrained.size:
-            # e is f's own: limits that hold by it do hold.
-            refuse_contradictory_constraints(sampler, constrained, self.nugget[constrained])
-        gain, spread = tilted.coordinates_given_rows()
-        return GivenRows(sampler.first, gain, spread, self.factor @ gaussian.mean)
-
-
-def hard_rows(
-    prior: Prior, features: FunctionFeatures, sets: tuple[DataSet, ...], n_functions: int
-) -> HardRows | None:
-    """Signs of all functions at the pseudo-points, and constraints; None without any.
-
-    Raises
-    ------
-    ApproximationError
-        For derivatives of features that have none.
-    """
-    parts = [_constraint(prior, features, data) for data in sets if not data.likelihood.has_data]
-    if prior.n_pseudo_points:
-        parts.insert(0, _signs(prior, features, n_functions))
-    return joined(parts)
-
-
-def joined(parts: Sequence[HardRows]) -> HardRows | None:
-    """Several as one, signs first; None of none."""
-    if not parts:
-        return None
-    rows = [part.rows for part in parts]
-    lower, upper, noise = (
-        np.concatenate([getattr(some, name) for some in rows]) for name in ("lower", "upper", "S")
-    )
-    return HardRows(
-        np.vstack([part.factor for part in parts]),
-        np.concatenate([part.mean for part in parts]),
-        intervals(lower, upper, noise),
-        np.concatenate([part.nugget for part in parts]),
-        sum(part.n_signs for part in parts),
-    )
-
-
-def _signs(prior: Prior, features: FunctionFeatures, n_functions: int) -> HardRows:
-    """Of f less its mean, in standard deviations."""
-    phi, rest = features.single.at(prior.pseudo_points)
-    wide = features.values(phi, n_functions).reshape(-1, features.rank)
-    rest = np.outer(rest, features.between.diagonal()).ravel()
-    sd = np.sqrt(np.einsum("ij,ij->i", wide, wide) + rest)
-    phase, truncation = (np.repeat(x, n_functions) for x in (prior.phase, prior.truncation))
-    rows = pseudo_point_rows(sd, phase, truncation)
-    scaled = intervals(rows.lower, rows.upper, rest / sd**2)
-    return HardRows(wide / sd[:, None], np.zeros(sd.size), scaled, np.zeros(sd.size), sd.size)
-
-
-def _constraint(prior: Prior, features: FunctionFeatures, data: DataSet) -> HardRows:
-    """Of the first function or a derivative of it, in prior standard deviations."""
-    derivative = data.likelihood.derivative
-    if derivative is None:
-        factor, rest = features.at(data.X)
-    else:
-        factor, rest = features.derivative_at(data.X, derivative), np.zeros(data.X.shape[0])
-    rows = in_prior_units(data.rows(), prior, data)
-    sd = np.sqrt(np.einsum("ij,ij->i", factor, factor) + rest)
-    mean = prior.mean("X", data.X, derivative)
-    return limited(factor, mean, (rows.lower, rows.upper), rows.S + rest, rows.S, sd)
-
-
-def limited(
-    factor: FloatArray,
-    mean: FloatArray,
-    limits: tuple[FloatArray, FloatArray],
-    noise: FloatArray,
-    nugget: FloatArray,
-    sd: FloatArray,
-) -> HardRows:
-    """Constraints in prior standard deviations, from values as they are."""
-    rows = intervals(limits[0] / sd, limits[1] / sd, noise / sd**2)
-    return HardRows(factor / sd[:, None], mean / sd, rows, nugget / sd**2, 0)
-
 
 # New points up to which a matrix of them is made: larger ones are diagonal, and nobody asks.
 _MOST_JOINT = 1000
@@ -200,7 +60,7 @@ _NUMBERS_AT_ONCE, _LEAST_POINTS = 2**21, 16  # draws times rows, of which there 
 _MOST_KEPT = 10_000  # rows whose values of f are kept for each draw
 
 
-class FiniteRankFit(CoordinateFit):
+class FiniteRankFit(FunctionFit):
     """A function of finite rank given many rows: the latent vector is c.
 
     Parameters
@@ -210,6 +70,8 @@ class FiniteRankFit(CoordinateFit):
     features : Features
         What that kernel is made of.
     sets : tuple of DataSet
+    elsewhere : ChunkedData, optional
+        All rows, where other processes keep them: `sets` have some of them then.
 
     Raises
     ------
@@ -217,18 +79,14 @@ class FiniteRankFit(CoordinateFit):
         For data whose rows are no sites of one predictor each.
     """
 
-    def __init__(self, prior: Prior, features: Features, sets: tuple[DataSet, ...]) -> None:
+    def __init__(
+        self, prior: Prior, features: Features, sets: tuple[DataSet, ...], elsewhere: Any = None
+    ) -> None:
         super().__init__(prior, [data.values for data in sets])
         refuse_other_data(sets, prior)
-        self._features, self._sets = features_of(prior, features, self.n_functions), sets
-
-    @property
-    def conditioning(self) -> Conditioning:
-        """Not of many rows: it has matrices of them."""
-        raise ApproximationError(
-            "this needs matrices with a row and a column for each row of the data, which a prior "
-            "approximated for many rows does without: use sample, predict or marginals."
-        )
+        between = between_functions(prior, self.n_functions)
+        self._features, self._sets = FunctionFeatures(between, features), sets
+        self._elsewhere = elsewhere
 
     @cached_property
     def data_blocks(self) -> Blocks:
@@ -238,9 +96,12 @@ class FiniteRankFit(CoordinateFit):
     @cached_property
     def _rows(self) -> tuple[Blocks, float]:
         """Blocks of the data, and the constant of their log probability."""
-        predictors = self.predictors
+        predictors, known = self.predictors, (self._features, self._prior)
         if predictors is None:
-            remote = blocks_on(current_client(), self._with_data, self._features, self._prior)
+            if self._elsewhere is not None:
+                remote = self._elsewhere.blocks(*known)
+            else:
+                remote = blocks_on(current_client(), self._with_data, *known)
             return remote, remote.log_constant
         found = [part for _, parts in predictors for part in parts]
         blocks = LocalBlocks([part.block for part in found])
@@ -251,19 +112,14 @@ class FiniteRankFit(CoordinateFit):
         return tuple(data for data in self._sets if data.likelihood.has_data)
 
     @cached_property
-    def predictors(self) -> list[tuple[DataSet, list[PredictorRows]]] | None:
+    def predictors(self) -> list[tuple[DataSet, list[DataBlock]]] | None:
         """Of each of the data; None where they are on the workers of a cluster."""
-        if current_client() is not None:
+        if self._elsewhere is not None or current_client() is not None:
             return None
         sets, features = self._with_data, self._features
-        distinct = [distinct_data(data) for data in sets]
-        size = sum(part.size for part in self._parts)
-        size -= sum(x.kind.size - x.first.size for x in distinct if x is not None)
+        size = sum(part.size for part in self._parts) - sum(map(n_repeated, sets))
         announce_blocks(size, features.single.rank, _DRAWS)
-        return [
-            (data, list(predictor_rows(data, features, self._prior, kinds)))
-            for data, kinds in zip(sets, distinct, strict=True)
-        ]
+        return [(data, list(data_blocks(data, features, self._prior))) for data in sets]
 
     @property
     def features(self) -> FunctionFeatures:
@@ -292,16 +148,15 @@ class FiniteRankFit(CoordinateFit):
         return gaussian_of(self.data_blocks.total("sums"))
 
     @cached_property
-    def _hard(self) -> HardRows | None:
+    def _hard(self) -> RowsBeside | None:
         return hard_rows(self._prior, self._features, self._sets, self.n_functions)
 
     @cached_property
     def sampler(self) -> SiteSampler:
-        """See `CoordinateFit`."""
-        hard = self._hard
-        rows = None if hard is None else hard.given(self.gaussian)
-        pairs = BlockPairs(self.gaussian, self.data_blocks, rows=rows)
-        return SiteSampler(pairs.with_modes(None if hard is None else hard.beside()))
+        """See `FunctionFit`."""
+        if self._hard is not None:
+            return SiteSampler(BlockPairs.beside(self._hard, self.gaussian, self.data_blocks))
+        return SiteSampler(BlockPairs(self.gaussian, self.data_blocks).with_modes())
 
     def evidence(self, joint: Estimate, signs: Estimate) -> Estimate:
         """See `FunctionFit`."""
@@ -327,7 +182,8 @@ class FiniteRankFit(CoordinateFit):
     @property
     def keeps_coordinates(self) -> bool:
         """See `FunctionFit`."""
-        return sum(part.size for part in self._parts) > _MOST_KEPT
+        size = sum(part.size for part in self._parts)
+        return self._elsewhere is not None or size > _MOST_KEPT
 
     @property
     def n_coordinates(self) -> int:
@@ -343,7 +199,8 @@ class FiniteRankFit(CoordinateFit):
                 f"the draws have {coordinates.shape[1]} coordinates and this posterior "
                 f"{self._features.rank}: they are of another one."
             )
-        return self._values(coordinates, part_of(self._sets[0], rows), rng)
+        rows_of = self._sets[0].part if self._elsewhere is None else self._elsewhere.rows
+        return self._values(coordinates, rows_of(rows), rng)
 
     def _values(
         self, coordinates: FloatArray, data: DataSet, rng: np.random.Generator
@@ -359,7 +216,7 @@ class FiniteRankFit(CoordinateFit):
             centre, rest[rows], solved = self._features_at("X", data.X[rows], k, derivative)
             f[:, rows] = (centre + coordinates @ solved).reshape(-1, *f[:, rows].shape[1:])
             if of_rows and rest[rows].any():
-                part = part_of(data, np.arange(rows.start, rows.stop))
+                part = data.part(np.arange(rows.start, rows.stop))
                 f[:, rows] += self._residuals(part, f[:, rows], rest[rows], rng)
         if not of_rows and rest.any():
             f += self._residuals(data, f, rest, rng)
@@ -369,12 +226,17 @@ class FiniteRankFit(CoordinateFit):
         self, data: DataSet, signal: FloatArray, rest: FloatArray, rng: np.random.Generator
     ) -> FloatArray:
         """Draws of what features leave of f, given f without it, shape (N, n, K), and the data."""
-        if is_grouped(data):
-            return group_residuals(data.rows(), self._features, signal, rest, rng)
-        if not _are_rows(data) and not takes_rest(data):
-            return np.zeros(signal.shape)
-        rest = rest * self._features.between[0, 0]
-        return residual_draws(data, signal[:, :, 0], rest, rng)[:, :, None]
+        if isinstance(data.likelihood, SiteLikelihood) or not self._apart(data):
+            rest = rest * self._features.between[0, 0]
+            return residual_draws(data, signal[:, :, 0], rest, rng)[:, :, None]
+        return group_residuals(data.rows(), self._features, signal, rest, rng)
+
+    def _apart(self, data: DataSet) -> bool:
+        """Whether rows are not several of one value, as trials are; comparisons, as they are."""
+        if is_grouped(data) or not _are_rows(data):
+            return True
+        rows = data.rows()
+        return rows_are_apart(sparse.csr_array(as_matrix(rows.A, rows.n_rows)))
 
     def _features_at(
         self, name: str, X: FloatArray, n_functions: int, derivative: Derivative | None = None
@@ -402,6 +264,11 @@ class FiniteRankFit(CoordinateFit):
     ) -> Regression:
         """See `FunctionFit`."""
         if new is None:
+            if self._elsewhere is not None:
+                raise ApproximationError(
+                    "marginals at the data would be as many as the rows, which are on the workers: "
+                    "give Xnew, or draw f at some rows by at_rows."
+                )
             return self._here(joint, 1)
         return self._there_of(new, self.n_functions, derivative)
 
@@ -473,11 +340,6 @@ class FiniteRankFit(CoordinateFit):
         centre = np.concatenate([part.centre for part in found])
         covariance = found[0].covariance if len(found) == 1 else None
         return Regression(centre, variance, solved, covariance=covariance)
-
-    def _there(
-        self, mean: FloatArray, variance: FloatArray, cross: FloatArray, joint: bool = False
-    ) -> Regression:
-        raise NotImplementedError  # `regression` needs no covariance with the data
 
 
 def _are_rows(data: DataSet) -> bool:
@@ -563,3 +425,8 @@ class FiniteRankValues(FiniteRankFit):
         share = rest * precision / (1.0 + rest * precision)
         known = np.divide(pull, precision, out=np.zeros(centre.size), where=precision > 0.0)
         return centre + share * (known - centre), rest * (1.0 - share), solved * (1.0 - share)
+
+
+def finite_rank_fit(prior: Prior, features: Features, sets: tuple[DataSet, ...]) -> FiniteRankFit:
+    """In closed form where all data are values."""
+    return (FiniteRankValues if are_values(sets, prior) else FiniteRankFit)(prior, features, sets)

@@ -21,6 +21,7 @@ from pymc_skewgp._observations.likelihood import Likelihood, Values
 from pymc_skewgp._observations.observations import RowsInBlocks, RowSlopes
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior.conditioning import Conditioning, factored_process_given
+from pymc_skewgp._posterior.fits import site_draws, site_log_density
 from pymc_skewgp._posterior.output import LatentMarginals
 from pymc_skewgp._posterior.prior import (
     DataSet,
@@ -33,7 +34,6 @@ from pymc_skewgp._posterior.prior import (
     rows_of,
     sites_of,
 )
-from pymc_skewgp._posterior.process_fit import ep_of_sites, factors_of, site_log_density
 from pymc_skewgp._validation import FloatArray
 
 # A Gaussian that approximates the posterior of f.
@@ -227,9 +227,8 @@ def _precision(found: RowSlopes, X: FloatArray) -> FloatArray:
 
 def site_ep(given: Conditioning, sites: Sites, skip: int, tol: float) -> GaussianPosterior:
     """By EP; the rows beside the sites have no noise, as signs at pseudo-points have none."""
-    density = site_log_density(given, sites, skip)
-    ep = ep_of_sites(given, factors_of(sites, density), density, tol)
-    joint = np.vstack([given.row_factor, density.factor])
+    draws = site_draws(given, sites, skip, tol=tol)
+    ep, joint = draws.ep, np.vstack([given.row_factor, draws.density.factor])
     gaussian = coordinate_gaussian(joint, ep.tau, ep.nu)
     evidence = given.log_density + ep.log_prob
     return _of_coordinates(given, skip, gaussian.mean, gaussian.chol, evidence)

@@ -28,8 +28,8 @@ from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior.automatic import Asked, as_approximation, chosen
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.features import finite_rank_prior
-from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, FiniteRankValues, are_values
-from pymc_skewgp._posterior.function_fit import FunctionFit, Method
+from pymc_skewgp._posterior.finite_rank_fit import finite_rank_fit
+from pymc_skewgp._posterior.fits import FunctionFit, Method, ProcessFit, SiteFit
 from pymc_skewgp._posterior.output import (
     LatentMarginals,
     coordinates_tree,
@@ -51,8 +51,6 @@ from pymc_skewgp._posterior.prior import (
     updated_sets,
 )
 from pymc_skewgp._posterior.prior_report import ReportsPrior
-from pymc_skewgp._posterior.process_fit import ProcessFit, SiteFit
-from pymc_skewgp._posterior.row_predictors import as_rows, part_of
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import (
     FloatArray,
@@ -65,6 +63,16 @@ from pymc_skewgp._validation import (
 
 _ETI_89 = (0.055, 0.5, 0.945)
 _NUMBERS_AT_ONCE = 2**24  # draws times new points, of which an array is made
+
+
+def as_row_numbers(rows: ArrayLike, n: int) -> IntArray:
+    """Numbers of some of n rows, checked."""
+    index = np.atleast_1d(as_real_array("rows", rows))
+    whole = index.astype(np.intp)
+    inside = ((whole >= 0) & (whole < n)).all()
+    if index.ndim != 1 or not index.size or (whole != index).any() or not inside:
+        raise ValueError(f"rows must be whole numbers from 0 to {n - 1}, at least one of them.")
+    return whole
 
 
 def refuse_large(draws: int, chains: int, n_points: int) -> None:
@@ -89,8 +97,7 @@ def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> FunctionFit:
         rank = features.rank * n_functions(sets)
         if n > min(_ROWS_A_COORDINATE * rank, MOST_DENSE_ROWS):
             try:
-                kind = FiniteRankValues if are_values(sets, prior) else FiniteRankFit
-                return kind(prior, features, sets)
+                return finite_rank_fit(prior, features, sets)
             except ApproximationError:
                 if n > MOST_DENSE_ROWS:
                     raise
@@ -366,7 +373,7 @@ class SkewGPPosterior(ReportsPrior):
             `at_rows` makes f, y and their log likelihood of them, for the rows that are wanted.
         """
         draws, chains = as_count("draws", draws), as_count("chains", chains)
-        index = None if rows is None else self._rows_to_draw(rows)
+        index, sets = (None, self._sets) if rows is None else self._to_draw(rows)
         keeps = index is None and self._fit.keeps_coordinates
         size = self._size if index is None else index.size
         refuse_large(draws, chains, self._fit.n_coordinates if keeps else size)
@@ -381,13 +388,10 @@ class SkewGPPosterior(ReportsPrior):
         log_weight = latent.log_weights[chosen]
         if f is None:
             return self._kept(latent.draws[chosen], log_weight, attributes)
-        if index is None:
-            return sample_tree(self._sets, f, log_weight, rng, attributes)
-        part = (part_of(self._sets[0], index),)
-        return sample_tree(part, f, log_weight, rng, attributes, index)
+        return sample_tree(sets, f, log_weight, rng, attributes, index)
 
-    def _rows_to_draw(self, rows: ArrayLike) -> IntArray:
-        return as_rows(rows, self._sets)
+    def _to_draw(self, rows: ArrayLike) -> tuple[IntArray, tuple[DataSet, ...]]:
+        return self._chosen(rows)
 
     def _kept(
         self, coordinates: FloatArray, log_weight: FloatArray, attributes: dict[str, Any]
@@ -439,7 +443,7 @@ class SkewGPPosterior(ReportsPrior):
                 "these draws have no coordinates: sample() keeps them for more than 10,000 rows "
                 "under an approximated prior, and else has f at all rows itself."
             )
-        (index, part), rng = self._chosen(rows), as_generator(random_seed)
+        (index, sets), rng = self._chosen(rows), as_generator(random_seed)
         coordinates = np.asarray(draws["posterior"]["coordinates"].values)
         chains, n_draws, rank = coordinates.shape
         refuse_large(n_draws, chains, index.size)
@@ -447,12 +451,17 @@ class SkewGPPosterior(ReportsPrior):
         log_weight = np.asarray(draws["sample_stats"]["log_weight"].values)
         attributes = dict(draws["posterior"].attrs)
         f = f.reshape(chains, n_draws, -1)
-        return sample_tree((part,), f, log_weight, rng, attributes, index)
+        return sample_tree(sets, f, log_weight, rng, attributes, index)
 
-    def _chosen(self, rows: ArrayLike) -> tuple[IntArray, DataSet]:
+    def _chosen(self, rows: ArrayLike) -> tuple[IntArray, tuple[DataSet, ...]]:
         """Numbers of rows, checked, and the data there."""
-        index = as_rows(rows, self._sets)
-        return index, part_of(self._sets[0], index)
+        if len(self._sets) > 1:
+            raise ValueError(
+                f"rows= is for data of one kind, and these are of {len(self._sets)}: leave it out."
+            )
+        (data,) = self._sets
+        index = as_row_numbers(rows, data.X.shape[0])
+        return index, (data.part(index),)
 
     def predict(
         self,

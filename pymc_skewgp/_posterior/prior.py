@@ -444,6 +444,20 @@ class DataSet(NamedTuple):
             return known.observations(self.y, n)
         return weighted_observations(known, self.y, n, self.weights)
 
+    def part(self, index: IntArray) -> "DataSet":
+        """Some rows of data that are about one row of X each."""
+        known, weights = self.likelihood, self.weights
+        if known.y_dim != "obs_id":
+            raise ValueError(
+                f"rows= chooses rows of X, and {known!r} has observations of several of them."
+            )
+        return self._replace(
+            X=self.X[index],
+            y=self.y[index],
+            likelihood=known.of_observations(index, self.y),
+            weights=None if weights is None else weights[index],
+        )
+
     @property
     def values(self) -> Values:
         """What of the functions it is about."""

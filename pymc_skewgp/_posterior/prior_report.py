@@ -22,7 +22,6 @@ from pymc_skewgp._posterior.features import (
 )
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.prior import Approximation, DataSet, Features, Prior, between_functions
-from pymc_skewgp._posterior.row_predictors import part_of
 from pymc_skewgp._validation import FloatArray, as_count
 
 _MOST_ROWS = 2000
@@ -221,7 +220,7 @@ def _parts(exact: Prior, X: FloatArray, n_rows: int, rng: np.random.Generator) -
 def _of_part(posterior: Any, part: Part, features: Features) -> xr.Dataset:
     """Evidence, forecasts and KL, given these rows alone."""
     data = _only(posterior)
-    seen, new = part_of(data, part.seen), data.X[part.new]
+    seen, new = data.part(part.seen), data.X[part.new]
     with_kernel = replace(posterior.prior, approximation=None)
     with_features = replace(posterior.prior, approximation=KnownFeatures(features))
     exact, approximate = (

@@ -13,24 +13,18 @@ from scipy import sparse
 from scipy.special import log_ndtr
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._gaussian.blocks.groups import (
-    DenseRows,
-    FunctionRows,
-    GroupBlock,
-    GroupLogProbs,
-    GroupPredictors,
-    GroupSites,
-    OneFactor,
-    one_factor,
-)
-from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites
+from pymc_skewgp._gaussian.blocks.groups import GroupLogProbs, OneFactor, one_factor
 from pymc_skewgp._gaussian.univariate import draw_truncated
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.observations import Observations, as_matrix, rows_of_blocks
+from pymc_skewgp._observations.observations import (
+    Observations,
+    as_matrix,
+    blocks_of_noise,
+    rows_of_blocks,
+)
 from pymc_skewgp._observations.probability import log_order_probability
-from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior.features import FunctionFeatures, rest_between
-from pymc_skewgp._posterior.prior import DataSet, Prior
+from pymc_skewgp._posterior.prior import DataSet
 from pymc_skewgp._validation import FloatArray
 
 _MOST_ROWS = 64  # of a group: its covariance is a matrix
@@ -166,13 +160,6 @@ def groups_are_apart(groups: Sequence[RowGroups], n_functions: int) -> bool:
     return bool(np.bincount(np.concatenate(once), minlength=1).max() <= 1)
 
 
-def blocks_of_noise(whole: sparse.csr_array, index: IntArray) -> FloatArray:
-    """Covariances of groups of these rows, shape (n, m, m)."""
-    n, m = index.shape
-    first, second = np.repeat(index, m, axis=1).ravel(), np.tile(index, m).ravel()
-    return np.asarray(whole[first, second], dtype=float).reshape(n, m, m)
-
-
 def _of_values(design: sparse.csr_array, index: IntArray) -> tuple[IntArray, FloatArray]:
     """Values that groups of rows are about, (n, p), and their rows of them, (n, m, p)."""
     n, m = index.shape
@@ -271,93 +258,9 @@ def _is_known(groups: RowGroups) -> bool:
     return given.is_apart or log_probs_of(given.lower, given.upper, given.noise) is not None
 
 
-# Data whose rows share noise, or are about several functions, as sites in blocks of groups.
-
-_NUMBERS_AT_ONCE = 2**21  # of features, in a block
-
-
-def grouped_blocks(
-    rows: Observations, data: DataSet, features: FunctionFeatures, prior: Prior
-) -> Iterator[RowBlock | GroupBlock]:
-    """Of all groups of the rows of these data."""
-    groups = list(row_groups(rows))
-    takes_rest = rest_is_noise(groups, features.between, data.values.n_functions)
-    for some in groups:
-        n, m = some.shape
-        size = max(1, _NUMBERS_AT_ONCE // (m * features.rank))
-        for start in range(0, n, size):
-            part = some.part(slice(start, start + size))
-            yield _block(part, data, features, prior, takes_rest)
-
-
-def _block(
-    groups: RowGroups, data: DataSet, features: FunctionFeatures, prior: Prior, takes_rest: bool
-) -> RowBlock | GroupBlock:
-    k = data.values.n_functions
-    inputs, place = np.unique(groups.values // k, return_inverse=True)
-    place = place.reshape(groups.values.shape)
-    X = data.X[inputs]
-    phi, rest = features.single.at(X)
-    if takes_rest:
-        groups = groups.with_rest(
-            rest_between(features.between, groups.values, k) * rest[place][:, :, None]
-        )
-    groups = groups.points_first()
-    mean = prior.mean("X", X)[place]
-    offset = groups.offset + (groups.design @ mean[:, :, None])[:, :, 0]
-    limits = [x - offset for x in (groups.lower, groups.upper, groups.value)]
-    variance = np.einsum("ijj->ij", groups.noise)
-    if not (variance > 0.0).all():
-        raise ApproximationError(
-            f"{data.likelihood!r} has rows without noise, which an approximated prior of many rows "
-            "does not take: give it noise."
-        )
-    predictors = _predictors(groups, place, phi, features, k)
-    log_probs = None
-    if not groups.is_apart:
-        log_probs = log_probs_of(limits[0], limits[1], groups.noise)
-        if log_probs is None:  # of a few groups that is known before
-            raise ApproximationError(f"{data.likelihood!r} {SHARED_NOISE}: take fewer rows.")
-    return block_of_groups(predictors, limits, groups.noise, log_probs)
-
-
-def block_of_groups(
-    predictors: GroupPredictors,
-    limits: Sequence[FloatArray],
-    noise: FloatArray,
-    log_probs: GroupLogProbs | None,
-) -> RowBlock | GroupBlock:
-    """Of lower, upper and value less the offset; rows are apart without `log_probs`."""
-    if log_probs is not None:
-        return GroupBlock(predictors, GroupSites(limits[0], limits[1], noise, log_probs))
-    variance = np.einsum("ijj->ij", noise)
-    return RowBlock(predictors.rows(), RowSites(*(x.ravel() for x in (*limits, variance))))
-
-
-def _predictors(
-    groups: RowGroups,
-    place: IntArray,
-    phi: FloatArray,
-    features: FunctionFeatures,
-    n_functions: int,
-) -> GroupPredictors:
-    """Of one input each, or of several."""
-    n, m = groups.shape
-    half = features.half[groups.values % n_functions]  # (n, p, L)
-    if (place == place[:, :1]).all():
-        return FunctionRows(phi[place[:, 0]], groups.design @ half)
-    factor = np.zeros((n, m, half.shape[2], phi.shape[1]))
-    for i in range(place.shape[1]):
-        weight = groups.design[:, :, i, None] * half[:, None, i]
-        factor += weight[:, :, :, None] * phi[place[:, i]][:, None, None]
-    return DenseRows(factor.reshape(n * m, -1), m)
-
-
-# What features leave of f at a row of the data, drawn given the predictor and the observation.
+# What features leave of f at an observation of one value, drawn given f without it and the data.
 #
-# With f = g + e, g known and e ~ N(0, d): under an interval v = A f + a + noise the row's v is a
-# truncated normal, and e given v is Gaussian; of another likelihood e has the density
-# :math:`p(y \mid g + e) N(e; 0, d)`, which is tabulated.
+# With f = g + e, g known and e ~ N(0, d): :math:`p(y \mid g + e) N(e; 0, d)` is tabulated.
 
 # Nodes of a table; the density is linear in between, and the deviation of e so much as .2 % off.
 _NODES = 81
@@ -368,6 +271,11 @@ _AT_ONCE = 2**20
 LogDensity = Callable[[FloatArray, slice], FloatArray]
 
 
+def rows_are_apart(design: sparse.csr_array) -> bool:
+    """Whether no two rows are about one value."""
+    return bool(np.bincount(design.indices, minlength=1).max() <= 1)
+
+
 def residual_draws(
     part: DataSet, signal: FloatArray, rest: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
@@ -375,51 +283,6 @@ def residual_draws(
 
     `rest` are the variances d.
     """
-    if not isinstance(part.likelihood, SiteLikelihood):
-        rows = part.rows()
-        design = sparse.csr_array(as_matrix(rows.A, rows.n_rows))
-        if rows_are_apart(design):
-            return _given_rows(rows, design, signal, rest, rng)
-    return _tabulated(part, signal, rest, rng)
-
-
-def rows_are_apart(design: sparse.csr_array) -> bool:
-    """Whether no two rows are about one value."""
-    return bool(np.bincount(design.indices, minlength=1).max() <= 1)
-
-
-def _given_rows(
-    rows: Observations,
-    design: sparse.csr_array,
-    signal: FloatArray,
-    rest: FloatArray,
-    rng: np.random.Generator,
-) -> FloatArray:
-    """At most one row for each value of f, which may be about several of them."""
-    if design.shape[1] < signal.shape[1]:
-        design = sparse.csr_array(
-            (design.data, design.indices, design.indptr), shape=(rows.n_rows, signal.shape[1])
-        )
-    e = np.sqrt(rest) * rng.standard_normal(signal.shape)
-    total = rows.S + design.power(2) @ rest
-    sd = np.sqrt(total)
-    centre = (design @ signal.T).T + rows.a
-    point = rows.is_point
-    v = np.broadcast_to(rows.value, centre.shape).copy()
-    low, high = ((x - centre)[:, ~point] / sd[~point] for x in (rows.lower, rows.upper))
-    uniform = rng.random(low.shape)
-    v[:, ~point] = centre[:, ~point] + sd[~point] * draw_truncated(uniform, low, high)[0]
-    # The prior's e, moved by what its row lacks to v (Matheron's rule).
-    noise = np.sqrt(rows.S) * rng.standard_normal(centre.shape)
-    gap = v - centre - (design @ e.T).T - noise
-    moved: FloatArray = e + rest * (design.T @ (gap / total).T).T
-    return moved
-
-
-def _tabulated(
-    part: DataSet, signal: FloatArray, rest: FloatArray, rng: np.random.Generator
-) -> FloatArray:
-    """Of e given the observation of its row."""
     sd = np.sqrt(rest)
     weights = 1.0 if part.weights is None else part.weights
 

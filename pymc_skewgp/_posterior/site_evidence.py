@@ -27,38 +27,35 @@ A derivative in a parameter of p is the mean of that of log p, each draw weighte
 identities hold for the moments of the predictors.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial, reduce
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property, reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 from scipy.special import softmax
 
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.blocks.pairs import ModePairs, RowsBeside, with_modes
+from pymc_skewgp._gaussian.blocks.beside import RowsBeside
+from pymc_skewgp._gaussian.blocks.pairs import ModePairs, with_modes
 from pymc_skewgp._gaussian.coordinate_gaussian import (
-    CoordinateGaussian,
     SiteLogDensity,
     SiteMarginals,
     coordinate_gaussian,
 )
 from pymc_skewgp._gaussian.coordinates import SiteSampler
-from pymc_skewgp._gaussian.covariance import (
-    DenseCovariance,
-    SemidefiniteMatrix,
-    WithSites,
-    predictor_covariance,
-)
+from pymc_skewgp._gaussian.covariance import SemidefiniteMatrix, WithSites, predictor_covariance
 from pymc_skewgp._gaussian.ep import EPResult, cavities, ep_cov_gradient, fit_factors
-from pymc_skewgp._gaussian.escalation import DEFAULT, RectangleSampler, SamplerSettings
+from pymc_skewgp._gaussian.escalation import DEFAULT, Rung
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient
 from pymc_skewgp._gaussian.modes import Target
-from pymc_skewgp._gaussian.pairs import GivenRows, pair_proposal
-from pymc_skewgp._gaussian.tilted import Intervals, Joined, SiteFactors
+from pymc_skewgp._gaussian.pairs import PairProposal, pair_proposal
+from pymc_skewgp._gaussian.tilted import Intervals, Joined, SiteFactors, SlopeFunction
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.univariate import Edges
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
+from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.sites import SitesGiven, support_jumps
 from pymc_skewgp._validation import FloatArray, as_generator
 
@@ -71,23 +68,9 @@ _NEGLIGIBLE = 1e-12
 _LOW_RANK_SHARE = 0.3
 
 
-class Rectangle(Protocol):
-    """Rows that are intervals, and then the predictors of sites, minus their means for limits."""
-
-    @property
-    def lower(self) -> FloatArray:
-        """Shape (m,)."""
-        ...
-
-    @property
-    def upper(self) -> FloatArray:
-        """Shape (m,)."""
-        ...
-
-    @property
-    def cov(self) -> FloatArray:
-        """Shape (m, m)."""
-        ...
+# Rows that are intervals, and then the predictors of sites, minus their means for limits: `lower`
+# and `upper`, shape (m,), and `cov`, shape (m, m).
+Rectangle = Any
 
 
 class JointGradient(NamedTuple):
@@ -115,7 +98,7 @@ def sites_by_ep(
     k = rows.lower.size - sites.size
     factors = SiteFactors(sites.log_prob, sites.slopes, -rows.lower[k:])
     cov = _covariance(linalg.symmetric(rows.cov), k)
-    ep = _fit(cov, rows, factors, k, tol, start)
+    ep = _ep(cov, factors, (rows.lower[:k], rows.upper[:k]), tol, start)
     mean, sd = cavities(cov, ep)
     lower, upper = np.zeros(rows.lower.size), np.zeros(rows.lower.size)
     lower[k:] = -ep.weights[k:]
@@ -136,8 +119,8 @@ def sites_by_pairs(
     derivative by draws. So it is for sites that are impossible beyond a limit of the predictor.
     `LogProbGradient.noise` is the standard error of the value where draws were tempered.
     """
-    pairs = _Pairs(rows, sites)
-    draws = pairs.draws(n_draws, random_seed)
+    pairs = _pairs(rows, sites)
+    draws = pairs.members(n_draws, random_seed)
     estimate = _estimate(draws)
     noise = 0.0 if draws.method == "pairs" else estimate.std_error
     e = draws.draws @ pairs.density.factor.T
@@ -158,76 +141,100 @@ def sites_by_pairs(
 
 def sites_estimate(rows: Rectangle, sites: SitesGiven, n_draws: int, random_seed: int) -> Estimate:
     """The value alone with its error, rows that are intervals among them or not."""
-    return _estimate(_Pairs(rows, sites).draws(n_draws, random_seed))
+    return _estimate(_pairs(rows, sites).members(n_draws, random_seed))
 
 
-class _Pairs:
-    """Mirrored pairs for sites, and for rows that are intervals before them."""
+def _ep(
+    cov: WithSites,
+    factors: SiteFactors,
+    limits: Sequence[FloatArray],
+    tol: float,
+    start: EPResult | None = None,
+) -> EPResult:
+    """Of rows between limits, of which there may be none, then of predictors of sites."""
+    every = Joined([Intervals(*limits), factors]) if limits[0].size else factors
+    with few_blas_threads(cov.size):
+        return fit_factors(cov, every, tol=tol, max_sweeps=MAX_SWEEPS, start=start)
 
-    def __init__(self, rows: Rectangle, sites: SitesGiven) -> None:
-        k = rows.lower.size - sites.size
-        matrix = linalg.symmetric(rows.cov)
-        factor = linalg.low_rank_factor(matrix[k:, k:], _NEGLIGIBLE)
-        self.density = SiteLogDensity(sites.log_prob, -rows.lower[k:], factor)
-        factors = SiteFactors(sites.log_prob, sites.slopes, self.density.offset)
-        self.cov = SemidefiniteMatrix(matrix) if k else predictor_covariance(factor)
-        self.ep = ep = _fit(self.cov, rows, factors, k, _PAIRS_TOLERANCE)
-        marginals = SiteMarginals(*(x[k:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
-        gaussian = coordinate_gaussian(factor, marginals.tau, marginals.nu)
-        given = beside = None
-        if k:
-            own = _RowsGiven(rows, matrix, factor)
-            given, beside = own.under(gaussian, DEFAULT), own.beside()
-        proposal = pair_proposal(gaussian, self.density, marginals, given)
-        target = None if factors.log_concave else Target(self.density, sites.slopes)
-        self.sampler = SiteSampler(with_modes(proposal, target, beside))
 
-    def draws(self, n_draws: int, random_seed: int) -> TruncatedDraws:
+class SiteDraws:
+    """Coordinates c of predictors under sites, beside rows that are intervals or without.
+
+    Parameters
+    ----------
+    density : SiteLogDensity
+    slopes : callable
+        Derivatives of the log of the sites.
+    cov : SemidefiniteMatrix or LowRankCovariance
+        Of the rows, then of the predictors.
+    rows : RowsBeside, optional
+    tol : float
+        Of expectation propagation: weights make up for what is left.
+    rung : Rung, optional
+        How the rows are proposed.
+    """
+
+    def __init__(
+        self,
+        density: SiteLogDensity,
+        slopes: SlopeFunction,
+        cov: WithSites,
+        rows: RowsBeside | None,
+        tol: float,
+        rung: Rung = DEFAULT.first,
+    ) -> None:
+        self.density, self.cov, self._rows, self._rung = density, cov, rows, rung
+        self._slopes, self._tol = slopes, tol
+
+    @cached_property
+    def _factors(self) -> SiteFactors:
+        return SiteFactors(self.density.log_prob, self._slopes, self.density.offset)
+
+    @cached_property
+    def ep(self) -> EPResult:
+        """EP's fixed point for [rows, predictors less their offset]."""
+        rows, none = self._rows, np.zeros(0)
+        limits = (none, none) if rows is None else (rows.lower, rows.upper)
+        return _ep(self.cov, self._factors, limits, self._tol)
+
+    @cached_property
+    def proposal(self) -> PairProposal:
+        """Pairs of coordinates, from N(0, I) times the sites of the likelihood, not of rows."""
+        ep, m = self.ep, self.ep.mean.size - self.density.offset.size
+        marginals = SiteMarginals(*(x[m:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
+        gaussian = coordinate_gaussian(self.density.factor, marginals.tau, marginals.nu)
+        given = None
+        if self._rows is not None:
+            given = self._rows.given(gaussian, replace(DEFAULT, first=self._rung))
+        return pair_proposal(gaussian, self.density, marginals, given)
+
+    @cached_property
+    def sampler(self) -> SiteSampler:
+        """Proposals, which the evidence and all draws share."""
+        proposal = self.proposal
+        target = None if self._factors.log_concave else Target(self.density, self._slopes)
+        return SiteSampler(with_modes(proposal, target, self._rows))
+
+    def members(self, n_draws: int, random_seed: int) -> TruncatedDraws:
         """Both members of so many pairs."""
         return self.sampler.members(n_draws, as_generator(random_seed))
 
 
-class _RowsGiven:
-    """Rows beside the predictors, given the coordinates c of these."""
-
-    def __init__(self, rows: Rectangle, matrix: FloatArray, factor: FloatArray) -> None:
-        k = matrix.shape[0] - factor.shape[0]
-        self._lower, self._upper = rows.lower[:k], rows.upper[:k]
-        orthogonal, triangle = qr(factor, mode="economic", check_finite=False)
-        white = solve_triangular(triangle, orthogonal.T @ matrix[k:, :k], check_finite=False)
-        self._cross = white.T
-        self._left = matrix[:k, :k] - white.T @ white
-
-    def beside(self) -> RowsBeside:
-        """As they are beside several modes."""
-        settings = replace(DEFAULT, first=DEFAULT.move_rungs[0])
-        given = partial(self.under, settings=settings)
-        noise = np.maximum(self._left.diagonal(), 0.0)
-        return RowsBeside(self._cross, self._lower, self._upper, noise, given)
-
-    def under(self, gaussian: CoordinateGaussian, settings: SamplerSettings) -> GivenRows:
-        """Under a Gaussian of c, and white c given them."""
-        cross = self._cross
-        white = solve_triangular(gaussian.chol, cross.T, lower=True, check_finite=False).T
-        cov = linalg.symmetric(self._left + white @ white.T)
-        own = DenseCovariance(cov, "the covariance of the rows")
-        shift = cross @ gaussian.mean
-        sampler = RectangleSampler(own, self._lower - shift, self._upper - shift, settings)
-        return GivenRows.of(sampler.first, own, white, shift)
-
-
-def _fit(
-    cov: WithSites,
-    rows: Rectangle,
-    factors: SiteFactors,
-    k: int,
-    tol: float,
-    start: EPResult | None = None,
-) -> EPResult:
+def _pairs(rows: Rectangle, sites: SitesGiven) -> SiteDraws:
+    """For sites, and for rows that are intervals before them."""
+    k = rows.lower.size - sites.size
+    matrix = linalg.symmetric(rows.cov)
+    factor = linalg.low_rank_factor(matrix[k:, k:], _NEGLIGIBLE)
+    density = SiteLogDensity(sites.log_prob, -rows.lower[k:], factor)
     if not k:
-        return fit_factors(cov, factors, tol=tol, max_sweeps=MAX_SWEEPS, start=start)
-    both = Joined([Intervals(rows.lower[:k], rows.upper[:k]), factors])
-    return fit_factors(cov, both, tol=tol, max_sweeps=MAX_SWEEPS, start=start)
+        cov = predictor_covariance(factor)
+        return SiteDraws(density, sites.slopes, cov, None, _PAIRS_TOLERANCE)
+    # Of the rows given the coordinates of the predictors.
+    orthogonal, triangle = qr(factor, mode="economic", check_finite=False)
+    white = solve_triangular(triangle, orthogonal.T @ matrix[k:, :k], check_finite=False)
+    left = matrix[:k, :k] - white.T @ white
+    beside = RowsBeside(white.T, rows.lower[:k], rows.upper[:k], left)
+    return SiteDraws(density, sites.slopes, SemidefiniteMatrix(matrix), beside, _PAIRS_TOLERANCE)
 
 
 def _covariance(matrix: FloatArray, k: int) -> WithSites:
@@ -270,7 +277,7 @@ class _Reference(NamedTuple):
 
 
 def _references(
-    matrix: FloatArray, pairs: "_Pairs", c: FloatArray, e: FloatArray
+    matrix: FloatArray, pairs: SiteDraws, c: FloatArray, e: FloatArray
 ) -> list[_Reference]:
     """EP's sites, and those about the modes where there are several."""
     proposal, ep = pairs.sampler.proposal, pairs.ep
@@ -289,7 +296,7 @@ def _references(
 
 
 def _exact_slopes(
-    matrix: FloatArray, pairs: "_Pairs", sites: SitesGiven, draws: FloatArray, weights: FloatArray
+    matrix: FloatArray, pairs: SiteDraws, sites: SitesGiven, draws: FloatArray, weights: FloatArray
 ) -> _Exact:
     """By weighted draws of the coordinates."""
     e = draws @ pairs.density.factor.T

@@ -9,8 +9,9 @@ from scipy.special import log_ndtr, logsumexp
 from scipy.stats import norm
 
 from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, fit_blocks, rough_blocks
+from pymc_skewgp._gaussian.blocks.functions import FunctionSites
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.blocks.rows import FunctionSites, RowBlock, RowSites
+from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.escalation import GoalSettings, SamplerSettings
 from pymc_skewgp._gaussian.weights import uniform_points
@@ -99,18 +100,15 @@ def test_all_rows_where_they_do_not_come_apart(case):
     factor, sign = separated()
 
     def functions(sign):
-        def of(rows):
-            def log_prob(eta):
-                return log_ndtr(sign[rows] * eta)
+        def log_prob(eta):
+            return log_ndtr(sign * eta)
 
-            def slopes(eta):
-                z = sign[rows] * eta
-                ratio = np.exp(norm.logpdf(z) - log_ndtr(z))
-                return sign[rows] * ratio, -ratio * (z + ratio)
+        def slopes(eta):
+            z = sign * eta
+            ratio = np.exp(norm.logpdf(z) - log_ndtr(z))
+            return sign * ratio, -ratio * (z + ratio)
 
-            return log_prob, slopes
-
-        return FunctionSites(of, np.zeros(sign.size))
+        return FunctionSites(log_prob, slopes, *np.zeros((3, sign.size)))
 
     if case == "few rows":
         blocks = LocalBlocks(blocks_of(factor, sign).blocks[:2])

@@ -9,9 +9,9 @@ from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, fit_blocks, gaussian_of
+from pymc_skewgp._gaussian.blocks.functions import FunctionSites
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.rows import (
-    FunctionSites,
     RowBlock,
     RowSites,
     SparseBlock,
@@ -152,23 +152,19 @@ def sampled(blocks, n_draws=2048, seed=0):
 
 def test_functions_are_rows_where_they_say_the_same():
     factor, lower, upper, noise = problem()
-    shift = np.linspace(-0.5, 0.5, 60)
+    shift, sd = np.linspace(-0.5, 0.5, 60), np.sqrt(noise)
 
-    def functions(rows):
-        low, high, sd = lower[rows], upper[rows], np.sqrt(noise[rows])
+    def log_prob(eta):
+        return np.log(norm.cdf((upper - eta) / sd) - norm.cdf((lower - eta) / sd))
 
-        def log_prob(eta):
-            return np.log(norm.cdf((high - eta) / sd) - norm.cdf((low - eta) / sd))
-
-        def slopes(eta):
-            h = 1e-4
-            a, b, c = log_prob(eta - h), log_prob(eta), log_prob(eta + h)
-            return (c - a) / (2 * h), (c - 2 * b + a) / h**2
-
-        return log_prob, slopes
+    def slopes(eta):
+        h = 1e-4
+        a, b, c = log_prob(eta - h), log_prob(eta), log_prob(eta + h)
+        return (c - a) / (2 * h), (c - 2 * b + a) / h**2
 
     by_rows = blocks_of(factor, lower - shift, upper - shift, noise, size=60)
-    by_functions = LocalBlocks([RowBlock(factor, FunctionSites(functions, shift))])
+    sites = FunctionSites(log_prob, slopes, shift, *np.zeros((2, 60)))
+    by_functions = LocalBlocks([RowBlock(factor, sites)])
     one, draws = sampled(by_rows, 256)
     other, same = sampled(by_functions, 256)
     # Quadrature to 1e-8 a row, and both at a residual of 1e-2.

@@ -20,9 +20,9 @@ import pytest
 import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
-from pymc_skewgp._learn.rows import data_kinds
 from pymc_skewgp._learn.rows import many_rows as rows_on_workers
 from pymc_skewgp._posterior import dask_blocks as dask_groups
+from pymc_skewgp._posterior import row_blocks
 from pymc_skewgp.approximations import HSGP, Inducing
 
 pytestmark = pytest.mark.skipif(
@@ -161,7 +161,7 @@ def test_workers_that_are_always_lost(monkeypatch):
 def test_several_functions_on_workers(monkeypatch):
     """Groups of rows, and a covariance of the functions that is learnt."""
     monkeypatch.setattr(rows_on_workers, "n_threads_of_worker", lambda: 1)
-    monkeypatch.setattr(data_kinds, "ROWS_IN_BLOCK", 12)
+    monkeypatch.setattr(row_blocks, "ROWS_IN_BLOCK", 12)
     Actor.lost_before = "", 0
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, (60, 2))

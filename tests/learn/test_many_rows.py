@@ -15,8 +15,8 @@ import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._learn.problem import TrainingData, learn, process_objective
-from pymc_skewgp._learn.rows import data_kinds
 from pymc_skewgp._learn.rows.data_kinds import blocks_of, some_blocks
+from pymc_skewgp._posterior import row_blocks
 from pymc_skewgp.approximations import HSGP, Inducing, PivotedCholesky
 
 lk = sg.likelihoods
@@ -194,7 +194,7 @@ def objectives(data, basis=None):
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Sums over several of them."""
-    monkeypatch.setattr(data_kinds, "ROWS_IN_BLOCK", 12)
+    monkeypatch.setattr(row_blocks, "ROWS_IN_BLOCK", 12)
 
 
 def everywhere(name):
@@ -234,7 +234,7 @@ def test_equal_rows_count_as_one(name, monkeypatch):
     data, index = training(name, Inducing(X[:10])), np.arange(N) % 12
     data = data._replace(X=X[index], y=data.y[index])
     _, merged, point = objectives(data)
-    monkeypatch.setattr(data_kinds, "distinct_rows", lambda columns: None)
+    monkeypatch.setattr(row_blocks, "distinct_rows", lambda columns: None)
     _, each, _ = objectives(data)
     assert [sum(b.X.shape[0] for b in x.rows.blocks) for x in (merged, each)] == [12, N]
     one, other = merged.by_ep(point), each.by_ep(point)

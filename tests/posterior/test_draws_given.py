@@ -6,6 +6,7 @@ from approximation_oracles import rbf
 from scipy.stats import kstest, norm
 
 import pymc_skewgp as sg
+from pymc_skewgp._gaussian.blocks.functions import NoiseRule
 from pymc_skewgp._posterior.gaussian_posterior import (
     Continuation,
     continue_draws,
@@ -13,7 +14,6 @@ from pymc_skewgp._posterior.gaussian_posterior import (
 )
 from pymc_skewgp._posterior.prior import DataSet, Prior
 from pymc_skewgp._posterior.row_groups import residual_draws
-from pymc_skewgp._posterior.row_predictors import NoiseRule
 
 JITTER = 1e-6  # what pm.gp adds to the variances at the data
 

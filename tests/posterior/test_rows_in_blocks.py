@@ -13,7 +13,7 @@ from scipy.special import logsumexp, ndtr
 import pymc_skewgp as sg
 from pymc_skewgp import _limits
 from pymc_skewgp import likelihoods as lk
-from pymc_skewgp._posterior import finite_rank_fit, row_predictors
+from pymc_skewgp._posterior import finite_rank_fit, row_blocks
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._posterior.prior import Prior, as_data_sets
@@ -326,7 +326,7 @@ PARTS = {
 def test_parts_of_the_rows_do_not_matter(kind, monkeypatch):
     likelihood, y = PARTS[kind]
     wanted = in_blocks(X, y, likelihood, GRID, 256).log_marginal_likelihood.value
-    monkeypatch.setattr(row_predictors, "ROWS_AT_ONCE", 30)
+    monkeypatch.setattr(row_blocks, "ROWS_IN_BLOCK", 30)
     parts = in_blocks(X, y, likelihood, GRID, 256)
     # The same points; sites differ by what EP and quadrature stop at, which weights make up for.
     assert parts.log_marginal_likelihood.value == pytest.approx(wanted, abs=1e-3)

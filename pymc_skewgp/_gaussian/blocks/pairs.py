@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy.special import logsumexp
 
 from pymc_skewgp._errors import SeveralModesWarning, warn
 from pymc_skewgp._gaussian import pairs as mirrored
+from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.ep import Blocks, LocalBlocks, rough_blocks
-from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian, coordinate_gaussian
+from pymc_skewgp._gaussian.escalation import DEFAULT
 from pymc_skewgp._gaussian.modes import POWER, Mode, Target, find_modes
 from pymc_skewgp._gaussian.weights import log_mean_exp, normalized_weights
 from pymc_skewgp._validation import FloatArray
@@ -41,38 +43,10 @@ _PILOT, _HARDLY, _DEFENDED, _MATTERS = 256, 2.0, 0.002, 0.05
 _ROUNDS = 6  # of looking for such mass
 _TINY = 1e-100  # density of a mixture, where its square is a number
 _PREDICTORS = 4096  # at most, whose moments are looked at
-# Of the prior's deviation: noise of rows beside the sites, while modes are looked for.
-_SOFTENED = 0.1
 
 Given = Callable[[CoordinateGaussian], mirrored.GivenRows]
-
-
-@dataclass(frozen=True)
-class RowsBeside:
-    """Intervals of values F c + e beside the sites.
-
-    Attributes
-    ----------
-    factor : ndarray, shape (m, r)
-        F.
-    lower, upper, variance : ndarray, shape (m,)
-        Limits less the mean, and variances of e.
-    given : callable
-        The rows under a Gaussian of c, with a proposal that knows the weight of any of them.
-    """
-
-    factor: FloatArray
-    lower: FloatArray
-    upper: FloatArray
-    variance: FloatArray
-    given: Given
-
-    def target(self) -> Target:
-        """As factors of values with some noise: walls cannot be climbed along."""
-        own = np.einsum("ij,ij->i", self.factor, self.factor)
-        noise = np.maximum(self.variance, _SOFTENED**2 * own)
-        rows = RowSites(self.lower, self.upper, np.full(noise.size, np.nan), noise)
-        return RowBlock(self.factor, rows).target()
+# Rows are drawn by a proposal that knows the weight of any of them.
+_SETTINGS = replace(DEFAULT, first=DEFAULT.move_rungs[0])
 
 
 @dataclass(frozen=True)
@@ -161,7 +135,7 @@ def with_modes(
     """
     if target is None:
         return proposal
-    given = None if beside is None else beside.given
+    given = None if beside is None else partial(beside.given, settings=_SETTINGS)
     everything = target if beside is None else Target.joined([target, beside.target()])
     ep = proposal if given is None else replace(proposal, rows=given(proposal.gaussian))
     modes = find_modes(everything, proposal.gaussian.mean)
@@ -357,6 +331,13 @@ class BlockPairs(mirrored.EPPairs):
             )
             return self
         return with_modes(self, Target.joined([x.target() for x in blocks.blocks]), beside)
+
+    @classmethod
+    def beside(
+        cls, rows: RowsBeside, gaussian: CoordinateGaussian, blocks: Blocks
+    ) -> mirrored.EPPairs | ModePairs:
+        """Under a Gaussian of what the blocks say alone."""
+        return cls(gaussian, blocks, rows=rows.given(gaussian)).with_modes(rows)
 
     def surrogate(self) -> mirrored.Surrogate | None:
         """With the rows alone whose sites matter."""

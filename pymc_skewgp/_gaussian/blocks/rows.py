@@ -6,7 +6,6 @@ and the last steps that these have taken, and returns sums of size r x r at most
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +26,6 @@ from pymc_skewgp._gaussian.modes import Target
 from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, missing_of_functions
 from pymc_skewgp._gaussian.tilted import (
     SiteFactors,
-    SiteFunction,
-    SlopeFunction,
     Tilted,
     TiltedMoments,
     cavity,
@@ -161,47 +158,6 @@ class RowSites(BlockSites):
         """See `BlockSites`."""
         table = log_ndtr_table()
         add_pair_log_probs(self._rows[:, rows], centre, off, table, totals[0], totals[1])
-
-
-# Log p and its two derivatives, of some of the rows.
-FunctionsOfSome = Callable[[slice], tuple[SiteFunction, SlopeFunction]]
-
-
-class FunctionSites(BlockSites):
-    """Sites that are any functions of their predictors: moments by quadrature.
-
-    Parameters
-    ----------
-    functions : callable
-        Log p and its derivatives for a slice of the rows.
-    offset : ndarray, shape (n,)
-        Of the predictors.
-    divisible : bool, default True
-        Whether there are functions of some of the rows without the others.
-    """
-
-    def __init__(
-        self, functions: FunctionsOfSome, offset: FloatArray, divisible: bool = True
-    ) -> None:
-        self._functions, self._offset, self.divisible = functions, offset, divisible
-        self.factors = SiteFactors(*functions(slice(None)), offset)
-
-    @property
-    def size(self) -> int:
-        """See `BlockSites`."""
-        return self._offset.size
-
-    def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
-        """See `BlockSites`."""
-        return self.factors.tilted(mean, sd)
-
-    def log_prob(self, rows: slice, eta: FloatArray) -> FloatArray:
-        """See `BlockSites`."""
-        return self._functions(rows)[0](self._offset[rows] + eta)
-
-    def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """See `BlockSites`."""
-        return self._functions(rows)[1](self._offset[rows] + eta)
 
 
 # Sites of a block of rows and the steps that expectation propagation takes with them.

@@ -233,7 +233,7 @@ def _modes(
     starts = [origin.at(x) for origin in problem.origins for x in vectors]
     search = replace(_SEARCH, ep_margin=modes.MARGIN, seed=int(rng.integers(2**31)))
     log = EvaluationLog(coordinates.labels, False)
-    some = rows.of_some(part, starts, bounds, search, log).optima
+    _, some, _ = rows.of_some(part, starts, bounds, search, log)
     objective = rows.on_all(some[0].point)
     evaluate = modes.Evaluations(objective.for_differences())
     optimizer = replace(

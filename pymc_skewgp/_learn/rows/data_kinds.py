@@ -1,49 +1,20 @@
 """Data of one kind, all or some of which are cut into blocks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import pytensor.sparse as ps
 import pytensor.tensor as pt
-from scipy import sparse
 
-from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._learn.objective import Batch
-from pymc_skewgp._learn.rows.blocks import (
-    Chunk,
-    OfFunctions,
-    OfGroups,
-    OfRows,
-    OfSigns,
-    limits_at,
-)
-from pymc_skewgp._learn.rows.program import CompiledNumbers, LatentGraph
-from pymc_skewgp._model.graph.data_rows import KnownData, RowTable
+from pymc_skewgp._learn.rows.program import Chunk, CompiledNumbers, LatentGraph
+from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites
-from pymc_skewgp._observations.observations import (
-    MOST_DISTINCT,
-    DistinctRows,
-    Observations,
-    distinct_rows,
-)
-from pymc_skewgp._posterior.features import rest_between
-from pymc_skewgp._posterior.row_groups import (
-    RowGroups,
-    blocks_of_noise,
-    intervals_given_points,
-    refuse_shared_noise,
-    rest_is_noise,
-    row_groups,
-    rows_are_apart,
-)
-from pymc_skewgp._validation import FloatArray
-
-# Rows in a block: what their features take stays in the cache.
-ROWS_IN_BLOCK = 2048
+from pymc_skewgp._posterior import row_blocks
+from pymc_skewgp._posterior.blocks_at import functions_at, groups_at, limits_at, rows_at, signs_at
 
 
 def signs_of(latent: LatentGraph, n_columns: int) -> Chunk | None:
@@ -55,7 +26,7 @@ def signs_of(latent: LatentGraph, n_columns: int) -> Chunk | None:
     variance = pt.sqr(phi).sum(axis=1) + rest
     columns = [pt.broadcast_to(pt.cast(x, "float64"), (s,)) for x in (gp.phase, gp.truncation)]
     compiled = latent.compiled([], [*columns, phi / pt.sqrt(variance)[:, None], rest / variance])
-    return Chunk(compiled, np.zeros((s, n_columns)), OfSigns(len(latent.known)))
+    return Chunk(compiled, np.zeros((s, n_columns)), partial(signs_at, len(latent.known)))
 
 
 class DataOfKind:
@@ -111,13 +82,6 @@ class LimitsOfKind(DataOfKind):
         return [Chunk(self.compiled, known.X, limits_at, batch)]
 
 
-class _Picked(NamedTuple):
-    """Rows in the order of the value of f that each is of: `unit[i]` of row `order[i]`."""
-
-    order: IntArray
-    unit: IntArray
-
-
 @dataclass(frozen=True, eq=False)
 class RowsOfKind(DataOfKind):
     """Points and intervals with noise of their own.
@@ -134,120 +98,44 @@ class RowsOfKind(DataOfKind):
     @classmethod
     def of(cls, known: KnownData, latent: LatentGraph) -> "RowsOfKind":
         """Compiled for a model."""
-        own = cls(known, latent.common)  # which is not asked for numbers
+        own = cls(known, latent.common).rows  # which is not asked for numbers
         symbols, rows = _row_graphs(known, latent)
         phi, mean, rest = latent.first()
-        if own._picked is None:
+        if own.picked is None:
             design, squares = (ps.csr_matrix(dtype="float64") for _ in range(2))
             symbols += [design, squares]
             phi, mean = ps.structured_dot(design, phi), _times(design, mean)
             # What is left of items that comparisons share is not noise of the rows.
-            rest = _times(squares, rest) if own._apart else 0.0 * mean
+            rest = _times(squares, rest) if own.apart else 0.0 * mean
         numbers = [phi, mean, rest, rows.lower, rows.upper, rows.value, rows.S]
         return cls(known, latent.compiled(symbols, [rows.log_constant, *numbers]))
+
+    @cached_property
+    def rows(self) -> row_blocks.PlainRows:
+        """What is cut."""
+        return row_blocks.PlainRows(self.known.X, self.known.whole)
 
     @property
     def n_observations(self) -> int:
         """See `DataOfKind`."""
-        return self._n_rows if self._picked is None else self.known.X.shape[0]
+        return self.rows.n_observations
 
     @property
     def n_computed(self) -> int:
         """See `DataOfKind`: of equal rows one."""
-        return self.n_observations if self._distinct is None else self._distinct.first.size
-
-    @property
-    def _n_rows(self) -> int:
-        return int(self.known.whole.columns[0].size)
+        return self.rows.n_computed
 
     def blocks(self, chosen: IntArray) -> list[Chunk]:
         """See `DataOfKind`."""
-        kept, counts = chosen, None
-        known = self._distinct
-        if known is not None:
-            kinds, often = np.unique(known.kind[chosen], return_counts=True)
-            if kinds.size <= MOST_DISTINCT * chosen.size:
-                kept, counts = known.first[kinds], often.astype(np.float64)
-        found = []
-        for start in range(0, kept.size, ROWS_IN_BLOCK):
-            part = slice(start, start + ROWS_IN_BLOCK)
-            if counts is not None:
-                made, batch = OfRows(counts[part]), self._batch(kept[part], start == 0)
-                found.append(Chunk(self.compiled, self.known.X[kept[part]], made, batch))
-            elif self._picked is None:
-                found.append(self._of_items(kept[part], start == 0))
-            else:
-                found.append(self._of_values(self._picked, kept[part], start == 0))
+        table, found = self.known.whole, list[Chunk]()
+        for own in self.rows.cuts(chosen):
+            constant = np.zeros(()) if found else table.log_constant
+            columns, slopes = ([x[own.rows] for x in y] for y in (table.columns, table.slopes))
+            designs = [] if own.design is None else [own.design, own.design.power(2)]
+            made = partial(rows_at, own.counts, own.unit)
+            batch = *columns, constant, *slopes, *designs
+            found.append(Chunk(self.compiled, self.known.X[own.inputs], made, batch))
         return found
-
-    def _of_values(self, picked: _Picked, chosen: IntArray, with_constant: bool) -> Chunk:
-        """Of some rows of X, each of which data are about by itself."""
-        order, unit = picked
-        low, high = np.searchsorted(unit, chosen), np.searchsorted(unit, chosen, side="right")
-        sizes = high - low
-        own = np.repeat(np.arange(chosen.size), sizes)
-        rows = order[np.arange(own.size) - np.repeat(np.cumsum(sizes) - sizes - low, sizes)]
-        made = OfRows() if self._once else OfRows(self._counts[rows], own)
-        return Chunk(self.compiled, self.known.X[chosen], made, self._batch(rows, with_constant))
-
-    def _of_items(self, chosen: IntArray, with_constant: bool) -> Chunk:
-        """Of some rows about several values each."""
-        design = self._design[chosen]
-        items, place = np.unique(design.indices, return_inverse=True)
-        shape = chosen.size, items.size
-        own = sparse.csr_matrix((design.data, place, design.indptr), shape)
-        made = OfRows()
-        if (self._counts != 1.0).any():
-            made = OfRows(self._counts[chosen], np.arange(chosen.size))
-        batch: Any = (*self._batch(chosen, with_constant), own, own.power(2))
-        return Chunk(self.compiled, self.known.X[items], made, batch)
-
-    def _batch(self, rows: IntArray, with_constant: bool) -> Batch:
-        table = self.known.whole
-        constant = table.log_constant if with_constant else np.zeros(())
-        return *(x[rows] for x in table.columns), constant, *(x[rows] for x in table.slopes)
-
-    @cached_property
-    def _design(self) -> sparse.csr_array:
-        design = self.known.whole.design
-        if design is None:
-            return sparse.eye_array(self._n_rows, format="csr")
-        return sparse.csr_array(design)
-
-    @cached_property
-    def _picked(self) -> _Picked | None:
-        """Where each row is one value of f: which; else None."""
-        design = self._design
-        if (np.diff(design.indptr) != 1).any() or (design.data != 1.0).any():
-            return None
-        order = np.argsort(design.indices, kind="stable")
-        return _Picked(order, design.indices[order].astype(np.intp))
-
-    @cached_property
-    def _counts(self) -> FloatArray:
-        counts = self.known.whole.counts
-        return np.ones(self._n_rows) if counts is None else counts
-
-    @cached_property
-    def _once(self) -> bool:
-        """Whether each row of X has one row of the table, which was seen once."""
-        assert self._picked is not None
-        whole = np.array_equal(self._picked.unit, np.arange(self.known.X.shape[0]))
-        return bool(whole and (self._counts == 1.0).all())
-
-    @cached_property
-    def _distinct(self) -> DistinctRows | None:
-        """Kinds of equal rows, where these are few and each is one value of f."""
-        picked = self._picked
-        if picked is None or not self._once or not np.array_equal(picked.order, picked.unit):
-            return None
-        table = self.known.whole
-        return distinct_rows([self.known.X, *table.columns, *table.slopes])
-
-    @property
-    def _apart(self) -> bool:
-        """Whether no value of f is in two comparisons, which would share what is left of it."""
-        return rows_are_apart(self._design) and bool((self._counts == 1.0).all())
 
 
 def _times(design: Any, x: Any) -> Any:
@@ -280,155 +168,59 @@ class FunctionsOfKind(DataOfKind):
 
     def blocks(self, chosen: IntArray) -> list[Chunk]:
         """See `DataOfKind`."""
-        known = self.known
+        known, size = self.known, row_blocks.ROWS_IN_BLOCK
         if not self.in_parts:
-            return [Chunk(self.compiled, known.X, OfFunctions(known.family, known.y))]
-        parts = [chosen[i : i + ROWS_IN_BLOCK] for i in range(0, chosen.size, ROWS_IN_BLOCK)]
+            return [Chunk(self.compiled, known.X, partial(functions_at, known.family, known.y))]
+        parts = [chosen[i : i + size] for i in range(0, chosen.size, size)]
         return [
-            Chunk(self.compiled, known.X[x], OfFunctions(known.family_of(x), known.y[x]))
+            Chunk(self.compiled, known.X[x], partial(functions_at, known.family_of(x), known.y[x]))
             for x in parts
         ]
-
-
-def why_not_in_groups(known: KnownData) -> str | None:
-    """What keeps data from being met in groups; None where nothing."""
-    try:
-        refuse_shared_noise(_observations(known.whole))
-    except ApproximationError as error:
-        return f"{type(known.likelihood).__name__} {error}"
-    return None
-
-
-def is_grouped(known: KnownData) -> bool:
-    """Whether observations are of several predictors each: functions, or rows that share noise."""
-    return known.n_functions > 1 or known.shares_noise
-
-
-class _Groups(NamedTuple):
-    """Groups of one size, and how the numbers of their blocks are made."""
-
-    rows: RowGroups
-    of_one_input: bool
-    apart: bool
-    compiled: CompiledNumbers
 
 
 class GroupsOfKind(DataOfKind):
     """Rows that share noise, or are about several functions: observations are groups of them."""
 
     def __init__(self, known: KnownData, latent: LatentGraph) -> None:
-        self.known, self._k = known, known.n_functions
-        table = known.whole
-        rows, noise = _observations(table), table.columns[3]
-        patterns = list(row_groups(rows))
-        groups = patterns
-        if noise.ndim == 2:  # of rows whose noise may be correlated at some point
-            shared = [sparse.csr_array(abs(x)) for x in table.slopes if self._is_noise(x)]
-            pattern = sum(shared, sparse.csr_array(abs(noise)))
-            patterns, whole = list(row_groups(replace(rows, S=pattern))), sparse.csr_array(noise)
-            groups = [replace(x, noise=blocks_of_noise(whole, x.rows)) for x in patterns]
-        between = latent.known
-        self._takes_rest = rest_is_noise(groups, between, self._k)
-        self._groups = []
-        for own, some in zip(groups, patterns, strict=True):
-            inputs = own.values // self._k
-            one = bool((inputs == inputs[:, :1]).all())
-            if self._takes_rest:
-                some = some.with_rest(rest_between(between, some.values, self._k))
-            apart = some.points_first().is_apart
-            compiled = self._compiled(latent, one, apart)
-            self._groups.append(_Groups(own, one, apart, compiled))
+        self.known = known
+        self._rows = row_blocks.GroupedRows(known.whole, known.n_functions, latent.known)
+        self._compiled = {id(kind): self._numbers(latent, kind) for kind in self._rows.kinds}
 
     @property
     def n_observations(self) -> int:
         """See `DataOfKind`."""
-        return sum(groups.rows.shape[0] for groups in self._groups)
+        return self._rows.n_observations
 
     def blocks(self, chosen: IntArray) -> list[Chunk]:
         """See `DataOfKind`: groups are counted by size."""
-        found: list[Chunk] = []
-        first = 0
-        for groups in self._groups:
-            n, m = groups.rows.shape
-            own = chosen[(chosen >= first) & (chosen < first + n)] - first
-            first += n
-            # Groups about one input have the features of that alone.
-            size = ROWS_IN_BLOCK if groups.of_one_input else max(1, ROWS_IN_BLOCK // m)
-            for start in range(0, own.size, size):
-                part = groups._replace(rows=groups.rows.part(own[start : start + size]))
-                found.append(self._block(part, with_constant=not found))
+        table, found = self.known.whole, list[Chunk]()
+        for inputs, groups, kind, design in self._rows.cuts(chosen):
+            constant = np.zeros(()) if found else table.log_constant
+            columns = *(x[groups.rows] for x in table.columns[:3]), groups.noise
+            batch: Any = *columns, constant, *self._rows.slopes(groups.rows), *design
+            made = partial(groups_at, kind.is_apart)
+            found.append(Chunk(self._compiled[id(kind)], self.known.X[inputs], made, batch))
         return found
 
-    def _block(self, groups: _Groups, with_constant: bool) -> Chunk:
-        table, rows, X = self.known.whole, groups.rows, self.known.X
-        constant = table.log_constant if with_constant else np.zeros(())
-        slopes = [
-            blocks_of_noise(sparse.csr_array(x), rows.rows) if self._is_noise(x) else x[rows.rows]
-            for x in table.slopes
-        ]
-        inputs, function = rows.values // self._k, rows.values % self._k
-        same = (inputs[:, :, None] == inputs[:, None, :]).astype(np.float64)
-        place = []
-        if groups.of_one_input:
-            X = X[inputs[:, 0]]
-        else:
-            inputs, which = np.unique(inputs, return_inverse=True)
-            X, n = X[inputs], which.size
-            parts = np.ones(n), which.ravel(), np.arange(n + 1)
-            place = [sparse.csr_matrix(parts, shape=(n, inputs.size))]
-        columns = *(x[rows.rows] for x in table.columns[:3]), rows.noise
-        batch: Any = *columns, constant, *slopes, rows.design, function, same, *place
-        return Chunk(groups.compiled, X, OfGroups(groups.apart), batch)
-
-    def _compiled(self, latent: LatentGraph, of_one_input: bool, apart: bool) -> CompiledNumbers:
+    def _numbers(self, latent: LatentGraph, kind: row_blocks.GroupKind) -> CompiledNumbers:
         """Of groups of m rows of p values each, at one input or at several."""
         table, known = self.known.whole, self.known
-        noise = [3 if self._is_noise(x) else x.ndim + 1 for x in table.slopes]
+        noise = [3 if self._rows.is_noise(x) else x.ndim + 1 for x in table.slopes]
         symbols = [_symbol(ndim) for ndim in (2, 2, 2, 3, 0, *noise)]
         counts = [_symbol(1)] if known.repeats else []
         rows = known.rows_of([latent.X, *symbols[:5], *counts, *symbols[5:]], known.random)
-        design, same, function = _symbol(3), _symbol(3), pt.matrix(dtype="int64")
-        inputs = [*symbols, design, function, same]
-        phi, mean, rest = latent.f()
-        half = latent.half[function]  # (n, p, L)
-        n, p = function.shape
-        if of_one_input:
-            means, rests = mean[:, None] + pt.zeros_like(half[:, :, 0]), rest[:, None, None]
-        else:
-            place = ps.csr_matrix(dtype="float64")
-            inputs.append(place)
-            means = _times(place, mean).reshape((n, p))
-            rests = _times(place, rest).reshape((n, p, 1))
-        S = rows.S
-        if self._takes_rest:
-            between = latent.between[function[:, :, None], function[:, None, :]]
-            S = S + _sandwich(design, same * between * rests)
-        offset = pt.zeros_like(rows.value)
-        if (~np.isnan(table.columns[2])).any():
-            design, offset, S = intervals_given_points(pt, rows.value, design, offset, S)
-        offset = offset + pt.matmul(design, means[:, :, None])[:, :, 0]
-        factor = [pt.matmul(design, half)]
-        if of_one_input and not apart:
-            factor = [phi, *factor]
-        elif of_one_input:
-            wide = factor[0][:, :, :, None] * phi[:, None, None, :]
-            factor = [wide.reshape((n, design.shape[1], -1))]
-        else:
-            values = ps.structured_dot(place, phi).reshape((n, p, 1, -1))
-            wide = (half[:, :, :, None] * values).reshape((n, p, -1))
-            factor = [pt.matmul(design, wide)]
-        numbers = [*factor, offset, S, rows.lower, rows.upper, rows.value]
-        return latent.compiled(inputs, [rows.log_constant, *numbers])
-
-    def _is_noise(self, slope: Any) -> bool:
-        """Whether a slope is one of the covariance of the noise, not of limits."""
-        m = self.known.whole.columns[0].size
-        return slope.shape == (m, m)
+        design = [_symbol(3), pt.matrix(dtype="int64"), _symbol(3)]
+        if not kind.of_one_input:
+            design.append(ps.csr_matrix(dtype="float64"))
+        f = *latent.f(), latent.half, latent.between
+        numbers = kind.numbers(pt, ps.structured_dot, f, rows.S, rows.value, *design)
+        limits = rows.lower, rows.upper, rows.value
+        return latent.compiled([*symbols, *design], [rows.log_constant, *numbers, *limits])
 
 
-def _sandwich(a: Any, b: Any) -> Any:
-    """A B A' of each group."""
-    return pt.matmul(pt.matmul(a, b), a.transpose((0, 2, 1)))
+def is_grouped(known: KnownData) -> bool:
+    """Whether observations are of several predictors each: functions, or rows that share noise."""
+    return known.n_functions > 1 or known.shares_noise
 
 
 def _row_graphs(known: KnownData, latent: LatentGraph) -> tuple[list[Any], Any]:
@@ -439,12 +231,6 @@ def _row_graphs(known: KnownData, latent: LatentGraph) -> tuple[list[Any], Any]:
     counts = [pt.vector("counts", dtype="float64")] if known.repeats else []
     k = len(table.columns) + 1
     return symbols, known.rows_of([latent.X, *symbols[:k], *counts, *symbols[k:]], known.random)
-
-
-def _observations(table: RowTable) -> Observations:
-    """Rows as they are at 0 of random limits."""
-    lower, upper, value, noise = table.columns
-    return Observations(table.design, np.zeros(value.size), noise, lower, upper, value)
 
 
 def _symbol(ndim: int) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import cloudpickle
 import numpy as np
@@ -19,7 +19,6 @@ from pymc_skewgp._learn.optimizers import (
     maximize,
     negative_hessian,
 )
-from pymc_skewgp._learn.rows.blocks import Chunk
 from pymc_skewgp._learn.rows.data_kinds import (
     DataOfKind,
     FunctionsOfKind,
@@ -29,10 +28,9 @@ from pymc_skewgp._learn.rows.data_kinds import (
     n_data,
     some_blocks,
 )
-from pymc_skewgp._learn.rows.program import Arrays, CompiledNumbers, Latent, plus
+from pymc_skewgp._learn.rows.program import Chunk, CompiledNumbers, Latent, plus
 from pymc_skewgp._learn.rows.rows_objective import (
     Rows,
-    RowsHere,
     RowsObjective,
     why_not_by_rows,
     why_not_on_workers,
@@ -43,6 +41,7 @@ from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._observations.likelihood import Likelihood, as_inputs
 from pymc_skewgp._posterior.automatic import automatic
+from pymc_skewgp._posterior.blocks_at import Arrays
 from pymc_skewgp._posterior.dask_blocks import (
     Build,
     DaskGroups,
@@ -76,7 +75,7 @@ class InOnePiece:
     places in it that compiled functions of PyTensor do not take.
     """
 
-    def __init__(self, build: Build[RowsHere]) -> None:
+    def __init__(self, build: Build[Rows]) -> None:
         self._build = build
 
     def __getstate__(self) -> bytes:
@@ -86,7 +85,7 @@ class InOnePiece:
     def __setstate__(self, state: bytes) -> None:
         self._build = cloudpickle.loads(state)
 
-    def __call__(self, chunks: Sequence[Any]) -> RowsHere:
+    def __call__(self, chunks: Sequence[Any]) -> Rows:
         """See `Build`."""
         return self._build(chunks)
 
@@ -96,7 +95,7 @@ class _RowsLostError(Exception):
 
 
 class RowsOnWorkers(Rows):
-    """Data that workers keep, groups of which are a `RowsHere` each.
+    """Data that workers keep, groups of which are a `Rows` there each.
 
     Rows that are lost with a worker are built again on another one. EP begins at the same point
     anew, for these rows from nothing: it ends at the same fixed point, within its tolerance.
@@ -111,7 +110,7 @@ class RowsOnWorkers(Rows):
     here = False
 
     def __init__(self, client: "Client", groups: Iterable[Group], latent: Latent) -> None:
-        super().__init__(latent)
+        super().__init__(latent, [])
         own = [(chunks, InOnePiece(build)) for chunks, build in groups]
         self._placed = False
         self._groups = DaskGroups(client, own, self._restore)
@@ -155,16 +154,9 @@ class RowsOnWorkers(Rows):
         return reduce(plus, self._groups.ask("part_of_gradient", mean, spread))
 
 
-@dataclass(frozen=True, eq=False)
-class _SentRows:
-    """Blocks that are sent: they are not lost with a worker."""
-
-    latent: Latent
-    blocks: Sequence[Chunk]
-
-    def __call__(self, chunks: Sequence[Any]) -> RowsHere:
-        """See `Build`."""
-        return RowsHere(self.latent, self.blocks, n_threads=n_threads_of_worker())
+def _kept(latent: Latent, blocks: Sequence[Chunk], _: Sequence[Any]) -> Rows:
+    """Blocks that are sent to a worker: they are not lost with it."""
+    return Rows(latent, blocks, n_threads=n_threads_of_worker())
 
 
 def sent_rows(client: "Client", latent: Latent, blocks: Sequence[Chunk]) -> RowsOnWorkers:
@@ -173,7 +165,7 @@ def sent_rows(client: "Client", latent: Latent, blocks: Sequence[Chunk]) -> Rows
     ends = np.cumsum([block.X.shape[0] for block in blocks])
     own = (ends - 1) * n_parts // ends[-1]
     parts = [[b for b, i in zip(blocks, own, strict=True) if i == k] for k in range(n_parts)]
-    groups = [((), _SentRows(latent, part)) for part in parts if part]
+    groups: list[Group] = [((), partial(_kept, latent, part)) for part in parts if part]
     return RowsOnWorkers(client, groups, latent)
 
 
@@ -249,32 +241,23 @@ class ChunkedRows:
     def on_workers(self, latent: Latent, kind: DataOfKind) -> RowsOnWorkers:
         """All rows; `kind` are those that are here."""
         assert isinstance(kind, RowsOfKind | FunctionsOfKind)
-        build = _RowsOfChunks(self.data.likelihood, kind.compiled, latent)
+        build = partial(_of_chunks, self.data.likelihood, kind.compiled, latent)
         groups = [(chunks, build) for chunks in self.data.groups()]
         return RowsOnWorkers(self.data.client, groups, latent)
 
 
-@dataclass(frozen=True, eq=False)
-class _RowsOfChunks:
+def _of_chunks(
+    likelihood: Likelihood, compiled: CompiledNumbers, latent: Latent, chunks: Sequence[Any]
+) -> Rows:
     """From chunks (first row, X, y) to rows at points, on the worker that has them."""
-
-    likelihood: Likelihood
-    compiled: CompiledNumbers
-    latent: Latent
-
-    def __call__(self, chunks: Sequence[Any]) -> RowsHere:
-        """See `Build`."""
-        blocks = []
-        for start, X, y in chunks:
-            own = self.likelihood.of_observations(start + np.arange(len(y)), y)
-            known = known_of(as_inputs("X", X), y, own)
-            kind: DataOfKind
-            if isinstance(known, KnownSites):
-                kind = FunctionsOfKind(known, self.compiled)
-            else:
-                kind = RowsOfKind(known, self.compiled)
-            blocks += kind.blocks(np.arange(kind.n_observations))
-        return RowsHere(self.latent, blocks, n_threads=n_threads_of_worker())
+    blocks = []
+    for start, X, y in chunks:
+        own = likelihood.of_observations(start + np.arange(len(y)), y)
+        known = known_of(as_inputs("X", X), y, own)
+        made = FunctionsOfKind if isinstance(known, KnownSites) else RowsOfKind
+        kind: DataOfKind = made(known, compiled)
+        blocks += kind.blocks(np.arange(kind.n_observations))
+    return _kept(latent, blocks, chunks)
 
 
 def refuse_chunks(reason: str, instead: str = INSTEAD) -> NoReturn:
@@ -282,24 +265,6 @@ def refuse_chunks(reason: str, instead: str = INSTEAD) -> NoReturn:
     raise ApproximationError(
         f"hyperparameters are not learnt from these dask arrays: {reason}. Instead, {instead}."
     )
-
-
-class OfSome(NamedTuple):
-    """What some thousand rows say; or all, where there are no more or they have no parts.
-
-    Attributes
-    ----------
-    objective : RowsObjective
-        Of these rows.
-    optima : list of Optimum
-        Different ones, the best first.
-    in_parts : bool
-        Whether they are some.
-    """
-
-    objective: RowsObjective
-    optima: list[Optimum]
-    in_parts: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,10 +314,9 @@ class ManyRows:
         of these with all. The basis is placed by the kernel at the point where a stage begins, and
         stays there.
         """
-        found = self.of_some(part, starts, bounds, settings, log)
-        objective, best = found.objective, found.optima[0]
+        objective, (best, *_), in_parts = self.of_some(part, starts, bounds, settings, log)
         optimizer = _with_first_step(settings)
-        if found.in_parts:
+        if in_parts:
             optimizer = replace(optimizer, tolerance=settings.rows_tolerance)
             objective = self.on_all(best.point)
             best = maximize(log.run("ep", objective.by_ep), best.point, bounds, optimizer)
@@ -370,8 +334,12 @@ class ManyRows:
         bounds: Bounds,
         settings: SearchSettings,
         log: EvaluationLog,
-    ) -> "OfSome":
-        """The stages of the search before that of all rows."""
+    ) -> tuple[RowsObjective, list[Optimum], bool]:
+        """The stages of the search before that of all rows.
+
+        The objective of some thousand rows, or of all, where there are no more or they have no
+        parts; different optima of it, the best first; and whether they are not all.
+        """
         settings = replace(settings, optimizer=_with_first_step(settings))
         rng = np.random.default_rng(settings.seed)
         objective, in_parts = self.on_some(settings.rows_size, starts[0], rng)
@@ -380,7 +348,7 @@ class ManyRows:
             begin = partial(log.run, name, objective.by_ep)
             starts = promising(begin, part.objective, starts, bounds, settings, log)
         optima = ascents(objective.by_ep, starts, bounds, name, settings, log)
-        return OfSome(objective, optima, in_parts)
+        return objective, optima, in_parts
 
     def on_some(
         self, size: int, point: Point, rng: np.random.Generator

@@ -6,7 +6,7 @@ functions are made of one, with R R' = B their covariance. The second are the nu
 data, such as :math:`\Phi = k(X, Z) L^{-\top}` and limits of its rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, Literal, NamedTuple
@@ -24,12 +24,12 @@ from pymc_skewgp._model.gp.functions import active_columns, spectral_basis, spec
 from pymc_skewgp._model.gp.kernel_derivatives import derivative_covariance, derivative_mean
 from pymc_skewgp._model.ops.plain_mode import plain_function
 from pymc_skewgp._observations.likelihood import Derivative
+from pymc_skewgp._posterior.blocks_at import Arrays, BlockAt, all_finite
 from pymc_skewgp._posterior.features import NUGGET, SpectralFeatures
 from pymc_skewgp._posterior.prior import factor_between
 from pymc_skewgp._validation import FloatArray
 
 ValuesOf = Derivative | Literal["pseudo-points"] | None
-Arrays = tuple[FloatArray, ...]
 
 
 class CompiledNumbers:
@@ -263,6 +263,42 @@ def plus(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> Arrays:
     return tuple(x + y for x, y in zip(one, other, strict=True))
 
 
-def all_finite(*arrays: FloatArray) -> bool:
-    """Whether all their numbers are."""
-    return all(bool(np.isfinite(x).all()) for x in arrays)
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """A block of data as a function of a point.
+
+    Attributes
+    ----------
+    compiled : CompiledNumbers
+    X : ndarray, shape (k, d)
+        Inputs at which functions are needed.
+    made : callable
+        From the numbers to a `BlockAt`; None where double precision ends.
+    batch : tuple of ndarray
+        The data.
+    """
+
+    compiled: CompiledNumbers
+    X: FloatArray
+    made: Callable[..., BlockAt | None]
+    batch: Batch = ()
+
+    def at(self, latent: LatentAt) -> BlockAt | None:
+        """At a point."""
+        numbers = self.compiled(latent.point, self._arguments(latent))
+        found = self.made(*numbers)
+        if found is not None:
+            found.numbers = numbers
+        return found
+
+    def pull_back(
+        self, latent: LatentAt, part: BlockAt, mean: FloatArray, spread: FloatArray
+    ) -> Arrays:
+        """See `Latent.pull_back`; `part` is this at the point, mean and spread are EP's."""
+        slopes, known = part.slopes(mean, spread), self._arguments(latent)
+        found = self.compiled.pull_back(latent.point, known, slopes, part.numbers)
+        assert found is not None  # features depend on what is common
+        return found
+
+    def _arguments(self, latent: LatentAt) -> Batch:
+        return self.X, *latent.basis, *latent.common, *self.batch

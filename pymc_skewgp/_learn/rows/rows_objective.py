@@ -8,13 +8,14 @@ the model's variables.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 
 from pymc_skewgp._errors import ApproximationError, DoublePrecisionError, no_warnings
+from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.ep import (
     BlockEP,
     LocalBlocks,
@@ -29,9 +30,8 @@ from pymc_skewgp._gaussian.pairs import EPPairs
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.coordinates import Coordinates, Pattern, Point, Value
 from pymc_skewgp._learn.objective import CompiledLogPrior, CompiledValues, Objective
-from pymc_skewgp._learn.rows.blocks import BlockAt, Chunk, SignsAt
-from pymc_skewgp._learn.rows.data_kinds import is_grouped, signs_of, why_not_in_groups
-from pymc_skewgp._learn.rows.program import Arrays, Latent, LatentAt, LatentGraph, plus
+from pymc_skewgp._learn.rows.data_kinds import is_grouped, signs_of
+from pymc_skewgp._learn.rows.program import Chunk, Latent, LatentAt, LatentGraph, plus
 from pymc_skewgp._limits import announce_rows
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import active_columns
@@ -44,13 +44,15 @@ from pymc_skewgp._posterior.automatic import (
     loss_of_fit,
     warn_of_loss,
 )
+from pymc_skewgp._posterior.blocks_at import Arrays, BlockAt, SignsAt
 from pymc_skewgp._posterior.dask_blocks import current_client
+from pymc_skewgp._posterior.data_blocks import MOST_LIMITS
 from pymc_skewgp._posterior.distributed_posterior import is_dask
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
 from pymc_skewgp._posterior.features import HSGP, Inducing, PivotedCholesky
-from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, joined
+from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.prior import Approximation
-from pymc_skewgp._posterior.row_predictors import MOST_LIMITS
+from pymc_skewgp._posterior.row_groups import refuse_shared_noise
 from pymc_skewgp._posterior.site_evidence import FactorTerms
 from pymc_skewgp._validation import FloatArray
 
@@ -60,67 +62,7 @@ _T = TypeVar("_T")
 
 
 class Rows:
-    """All data, wherever they are kept, at one point after another: blocks for EP.
-
-    Attributes
-    ----------
-    latent : Latent
-    n_rows, rank, here
-        See `Blocks`.
-    log_constant : float
-        Of the log evidence, beside that of the blocks.
-    """
-
-    n_rows: int
-    rank: int
-    here: bool
-    log_constant: float
-    _at: LatentAt | None = None
-
-    def __init__(self, latent: Latent) -> None:
-        self.latent = latent
-
-    def evaluate(self, point: Point, function: Callable[["Rows"], _T | None]) -> _T | None:
-        """A function of all rows at a point; None where double precision ends."""
-        raise NotImplementedError
-
-    def total(self, method: str, *arguments: Any) -> Any:
-        """See `Blocks`."""
-        raise NotImplementedError
-
-    def keep(self) -> None:
-        """EP at the next point is to begin with the sites as they are."""
-        raise NotImplementedError
-
-    def part_of_gradient(self, mean: FloatArray, spread: FloatArray) -> Arrays:
-        """What `Latent` pulls back, EP's Gaussian being N(mean, spread spread')."""
-        raise NotImplementedError
-
-    def gradient(self, gaussian: CoordinateGaussian) -> Arrays:
-        """Of EP's log evidence at its fixed point, in the continuous variables."""
-        assert self._at is not None
-        found = self.part_of_gradient(gaussian.mean, gaussian.spread)
-        return self.latent.pull_back(self._at, found)
-
-    def proposal(self, gaussian: CoordinateGaussian) -> EPPairs | ModePairs:
-        """Of coordinates after EP, rows with next to no noise first."""
-        return BlockPairs(gaussian, self).with_modes()
-
-    def of_data(self, evidence: Estimate, n_draws: int) -> Estimate:
-        """Log evidence of the data, from that of the blocks by so many draws."""
-        return evidence._replace(value=evidence.value + self.log_constant)
-
-
-class Placed(NamedTuple):
-    """What is said of rows at a point."""
-
-    n_rows: int
-    rank: int
-    log_constant: float
-
-
-class RowsHere(Rows):
-    """Data in blocks in this process.
+    """All data at one point after another, in blocks in this process: blocks for EP.
 
     Parameters
     ----------
@@ -130,9 +72,20 @@ class RowsHere(Rows):
         Of the functions at pseudo-points, beside the data.
     n_threads : int, optional
         See `LocalBlocks`.
+
+    Attributes
+    ----------
+    n_rows, rank, here
+        See `Blocks`.
+    log_constant : float
+        Of the log evidence, beside that of the blocks.
     """
 
+    n_rows: int
+    rank: int
+    log_constant: float
     here = True
+    _at: LatentAt | None = None
 
     def __init__(
         self,
@@ -141,22 +94,21 @@ class RowsHere(Rows):
         signs: Chunk | None = None,
         n_threads: int | None = None,
     ) -> None:
-        super().__init__(latent)
-        self.blocks, self._n_threads = blocks, n_threads
+        self.latent, self.blocks, self._n_threads = latent, blocks, n_threads
         self._all = [*blocks, *([] if signs is None else [signs])]
         self._parts: list[BlockAt] = []
         # Of each block, tau and nu: EP begins where it has ended last.
         self._sites: list[Arrays] = []
 
-    def evaluate(self, point: Point, function: Callable[[Rows], _T | None]) -> _T | None:
-        """See `Rows`."""
+    def evaluate(self, point: Point, function: Callable[["Rows"], _T | None]) -> _T | None:
+        """A function of all rows at a point; None where double precision ends."""
         try:
             return None if self.place(point) is None else function(self)
         finally:
             self._parts = []  # for their memory
 
-    def place(self, point: Point) -> Placed | None:
-        """Go to a point; None where double precision ends."""
+    def place(self, point: Point) -> tuple[int, int, float] | None:
+        """Go to a point: rows, coordinates and constant there; None where double precision ends."""
         self._parts = []
         # Aligned, see `InOnePiece`.
         self._at = at = self.latent.at(point.at(point.x.copy()))
@@ -171,18 +123,24 @@ class RowsHere(Rows):
         self._blocks = LocalBlocks([part.block for part in self._parts], self._n_threads)
         constant = sum(part.log_constant for part in self._parts)
         self.n_rows, self.rank, self.log_constant = self._blocks.n_rows, self._blocks.rank, constant
-        return Placed(self.n_rows, self.rank, constant)
+        return self.n_rows, self.rank, constant
 
     def total(self, method: str, *arguments: Any) -> Any:
         """See `Blocks`."""
         return self._blocks.total(method, *arguments)
 
     def keep(self) -> None:
-        """See `Rows`."""
+        """EP at the next point is to begin with the sites as they are."""
         self._sites = [(x.block.tau.copy(), x.block.nu.copy()) for x in self._parts]
 
+    def gradient(self, gaussian: CoordinateGaussian) -> Arrays:
+        """Of EP's log evidence at its fixed point, in the continuous variables."""
+        assert self._at is not None
+        found = self.part_of_gradient(gaussian.mean, gaussian.spread)
+        return self.latent.pull_back(self._at, found)
+
     def part_of_gradient(self, mean: FloatArray, spread: FloatArray) -> Arrays:
-        """See `Rows`."""
+        """What `Latent` pulls back, EP's Gaussian being N(mean, spread spread')."""
         at = self._at
         assert at is not None
 
@@ -194,22 +152,20 @@ class RowsHere(Rows):
         return reduce(plus, side_by_side(of_block, pairs, self._n_threads))
 
     def proposal(self, gaussian: CoordinateGaussian) -> EPPairs | ModePairs:
-        """See `Rows`."""
-        found = [(part.block, part.hard()) for part in self._parts]
+        """Of coordinates after EP, rows with next to no noise first."""
         # Signs come first.
-        rows = joined([hard for _, hard in reversed(found) if hard is not None])
+        rows = RowsBeside.joined([part.hard for part in reversed(self._parts)])
         if rows is None:
-            return super().proposal(gaussian)
-        noisy = [block for block, hard in found if hard is None]
+            return BlockPairs(gaussian, self).with_modes()
+        noisy = [part.block for part in self._parts if part.hard is None]
         blocks = LocalBlocks(noisy, self._n_threads)
-        gaussian = gaussian_of(blocks.total("sums"))
-        pairs = BlockPairs(gaussian, blocks, rows=rows.given(gaussian))
-        return pairs.with_modes(rows.beside())
+        return BlockPairs.beside(rows, gaussian_of(blocks.total("sums")), blocks)
 
     def of_data(self, evidence: Estimate, n_draws: int) -> Estimate:
-        """See `Rows`."""
-        found, last = super().of_data(evidence, n_draws), self._parts[-1]
-        return last.with_error(found, n_draws) if isinstance(last, SignsAt) else found
+        """Log evidence of the data, from that of the blocks by so many draws."""
+        found = evidence._replace(value=evidence.value + self.log_constant)
+        signs = [part for part in self._parts if isinstance(part, SignsAt)]
+        return signs[0].with_error(found, n_draws) if signs else found
 
 
 # EP's residual over all rows; the evidence is off by its square.
@@ -256,7 +212,7 @@ class RowsObjective:
     def on(self, blocks: Sequence[Chunk], basis: Any) -> "RowsObjective":
         """The same for other data and another basis, nothing compiled anew."""
         latent = replace(self.latent, basis=basis)
-        return self.of(RowsHere(latent, blocks, self.signs), latent)
+        return self.of(Rows(latent, blocks, self.signs), latent)
 
     def of(self, rows: Rows, latent: Latent) -> "RowsObjective":
         """The same of rows that are of this latent process, wherever they are."""
@@ -358,19 +314,33 @@ _LEARNT_WITH = Inducing, PivotedCholesky, HSGP
 
 def why_not_by_rows(gp: Any, known: Sequence[Any], coregion: Any = None) -> str | None:
     """What keeps hyperparameters from being learnt with f of finite rank; None where nothing."""
+    asked = gp.approximation
     if gp.n_pseudo_points and coregion is not None:
         return "it has pseudo-points, and coregion is given"
-    if gp.n_pseudo_points and isinstance(gp.approximation, HSGP):
+    if gp.n_pseudo_points and isinstance(asked, HSGP):
         return "HSGP has no pseudo-points: take Inducing"
-    if gp.approximation not in (None, "auto") and not isinstance(gp.approximation, _LEARNT_WITH):
+    if asked not in (None, "auto") and not isinstance(asked, _LEARNT_WITH):
         names = ", ".join(kind.__name__ for kind in _LEARNT_WITH)
-        return f"its approximation is {gp.approximation!r}, and only {names} are learnt with"
+        return f"its approximation is {asked!r}, and only {names} are learnt with"
     if not any(data.likelihood.has_data for data in known):
         return "constraints alone have no rows that blocks are made of"
-    if isinstance(gp.approximation, HSGP) and any(_differentiates(data) for data in known):
+    if isinstance(asked, HSGP) and any(x.likelihood.derivative is not None for x in known):
         return "HSGP has no derivatives for constraints: take Inducing"
-    reasons = (_why_not_of(data) for data in known)
-    return next((reason for reason in reasons if reason is not None), None)
+    for data in known:
+        if isinstance(data, KnownSites):
+            continue
+        likelihood = data.likelihood
+        if not likelihood.has_data and data.X.shape[0] > MOST_LIMITS:
+            return f"{likelihood!r} has more than {MOST_LIMITS} virtual points"
+        by_row = [name for name, x in data.random.items() if x.ndim and name != "cutpoints"]
+        if by_row:
+            return f"{', '.join(by_row)} of the likelihood is learnt for each row"
+        if is_grouped(data):
+            try:
+                refuse_shared_noise(data.whole.observations)
+            except ApproximationError as error:
+                return f"{type(likelihood).__name__} {error}"
+    return None
 
 
 def why_not_on_workers(gp: Any, known: Sequence[Any]) -> str | None:
@@ -379,24 +349,6 @@ def why_not_on_workers(gp: Any, known: Sequence[Any]) -> str | None:
         return "it has pseudo-points"
     constraints = (data.likelihood for data in known if not data.likelihood.has_data)
     return next((f"{likelihood!r} is a constraint" for likelihood in constraints), None)
-
-
-def _differentiates(known: Any) -> bool:
-    return known.likelihood.derivative is not None
-
-
-def _why_not_of(known: Any) -> str | None:
-    """The same of data of one kind."""
-    if isinstance(known, KnownSites):
-        return None
-    assert isinstance(known, KnownData)
-    likelihood = known.likelihood
-    if not likelihood.has_data and known.X.shape[0] > MOST_LIMITS:
-        return f"{likelihood!r} has more than {MOST_LIMITS} virtual points"
-    by_row = [name for name, x in known.random.items() if x.ndim and name != "cutpoints"]
-    if by_row:
-        return f"{', '.join(by_row)} of the likelihood is learnt for each row"
-    return why_not_in_groups(known) if is_grouped(known) else None
 
 
 def approximation_of(gp: Any, known: Sequence[Any], coregion: Any = None) -> Approximation | None:
@@ -411,37 +363,30 @@ def approximation_of(gp: Any, known: Sequence[Any], coregion: Any = None) -> App
         Where there are too many rows for the kernel as it is.
     """
     n = sum(max(data.X.shape[0], len(data.y)) for data in known)
+    # Of the largest matrix that learning with the kernel as it is has.
+    of_groups = [x for x in known if isinstance(x, KnownData) and is_grouped(x)]
+    n_dense = sum(data.whole.columns[0].size for data in of_groups)
+    n_dense = max(n_dense, sum(data.X.shape[0] for data in known))
     asked = gp.approximation
     if asked is None or (asked == "auto" and n <= MANY_ROWS):
-        announce_rows(_n_dense(known))
+        announce_rows(n_dense)
         return None
     reason = why_not_by_rows(gp, known, coregion)
     if reason is None:
-        _refuse_on_workers(gp, known)
+        why = None if current_client() is None else why_not_on_workers(gp, known)
+        if why is not None:
+            raise ApproximationError(
+                "hyperparameters of this SkewGP are not learnt from rows on the workers of a "
+                f"cluster: {why}. Leave out rows_on."
+            )
         return automatic(n, max(data.n_functions for data in known)) if asked == "auto" else asked
     if asked != "auto":
         raise ApproximationError(
             f"hyperparameters of this SkewGP are not learnt with approximation="
             f"{asked!r}: {reason}. Use approximation=None, or learn with batch_size."
         )
-    announce_rows(_n_dense(known), reason)
+    announce_rows(n_dense, reason)
     return None
-
-
-def _refuse_on_workers(gp: Any, known: Sequence[Any]) -> None:
-    reason = None if current_client() is None else why_not_on_workers(gp, known)
-    if reason is not None:
-        raise ApproximationError(
-            "hyperparameters of this SkewGP are not learnt from rows on the workers of a cluster: "
-            f"{reason}. Leave out rows_on."
-        )
-
-
-def _n_dense(known: Sequence[Any]) -> int:
-    """Rows of the largest matrix that learning with the kernel as it is has."""
-    groups = (data for data in known if isinstance(data, KnownData) and is_grouped(data))
-    of_groups = sum(data.whole.columns[0].size for data in groups)
-    return max(of_groups, sum(data.X.shape[0] for data in known))
 
 
 def latent_graph(
@@ -467,7 +412,7 @@ def rows_objective(graph: LatentGraph, objective: Objective) -> RowsObjective:
     """
     signs = signs_of(graph, graph.X.type.shape[1])
     latent = Latent(graph.common, len(graph.known))
-    nothing = RowsHere(latent, [])
+    nothing = Rows(latent, [])
     return RowsObjective(
         objective.coordinates, latent, signs, objective.prior, objective.values, nothing
     )

@@ -21,6 +21,7 @@ from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._observations.observations import Observations, as_matrix, equal_rows
 from pymc_skewgp._observations.weighted import as_weights, weighted_observations
 from pymc_skewgp._posterior.prior import as_likelihood
+from pymc_skewgp._posterior.row_blocks import Arrays, RowTable
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
@@ -30,7 +31,6 @@ _CORRELATION = "rho"
 _LEARNT = ("sigma", _CORRELATION, *_LIMITS)
 # Numbers that stand for random ones: a step away from them must be allowed too.
 _CORRELATED = 0.5
-Arrays = tuple[NDArray[Any], ...]
 
 
 class RowsOfData(NamedTuple):
@@ -65,30 +65,6 @@ class RowsOfData(NamedTuple):
     relative: bool
     counts: Any = None
     sites: Any = None
-
-
-class RowTable(NamedTuple):
-    """Rows of data as numbers.
-
-    Attributes
-    ----------
-    columns : tuple of ndarray
-        Lower, upper, value, shape (m,) each, and S, sparse where it is one of many blocks. Limits
-        are those at 0 of random parameters.
-    log_constant : ndarray, shape ()
-    counts : ndarray, shape (m,), or None
-        See `RowsOfData`.
-    design : ndarray or sparse array, shape (m, p), or None
-        A; None for the identity.
-    slopes : tuple of ndarray, shape (m, k)
-        Of the limits, or of S, in each random parameter but sigma.
-    """
-
-    columns: Arrays
-    log_constant: FloatArray
-    counts: FloatArray | None
-    design: Any
-    slopes: Arrays
 
 
 @dataclass(frozen=True, eq=False)

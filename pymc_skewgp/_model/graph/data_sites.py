@@ -15,13 +15,14 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.distribution_graph import distribution_graph
 from pymc_skewgp._model.gp.process import ValuesAt
 from pymc_skewgp._model.gp.site_functions import DistributionSites, SiteFunctions
-from pymc_skewgp._model.graph.data_rows import Arrays, Known, RowsOfData, known_data, stand_in
+from pymc_skewgp._model.graph.data_rows import Known, RowsOfData, known_data, stand_in
 from pymc_skewgp._model.ops.plain_mode import softplus
 from pymc_skewgp._observations import sites as factors
 from pymc_skewgp._observations.binary import logistic_with_slope
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior.prior import as_likelihood
+from pymc_skewgp._posterior.row_blocks import Arrays
 from pymc_skewgp._validation import FloatArray
 
 _ROWS_TRIED = 100

@@ -1,0 +1,571 @@
+"""Functions at the data and at new points given rows or factors: what forecasts ask of a fit."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_skewgp._errors import ApproximationError
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.blocks.beside import RowsBeside, refuse_contradictory_constraints
+from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
+from pymc_skewgp._gaussian.coordinates import SiteSampler
+from pymc_skewgp._gaussian.covariance import predictor_covariance
+from pymc_skewgp._gaussian.escalation import DEFAULT, RectangleSampler, Rung
+from pymc_skewgp._gaussian.truncated import draws_by, lin_ess_draws_by
+from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
+from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates, systematic_resample
+from pymc_skewgp._observations.likelihood import Derivative, Values
+from pymc_skewgp._observations.observations import Observations, equal_rows
+from pymc_skewgp._observations.sites import Sites
+from pymc_skewgp._posterior.conditioning import Conditioning, Regression, factored_process_given
+from pymc_skewgp._posterior.prior import (
+    Prior,
+    covariance_of,
+    factored_covariance_of,
+    function_units,
+    log_prob_of_signs,
+    mean_of,
+    variances_of,
+)
+from pymc_skewgp._posterior.site_evidence import SiteDraws
+from pymc_skewgp._sun.parameters import SunParameters, naming_the_labels
+from pymc_skewgp._validation import FloatArray, Seed, as_generator
+
+_PAIRS = 256  # of points, whose covariances are read off the diagonal of a matrix
+Method = Literal["twisted", "lin_ess"]
+# Weighted draws that a chain is resampled from, at least: one draw alone would be the proposal's.
+LEAST_WEIGHTED = 128
+NOTHING_DRAWN = Estimate(0.0, 0.0, 1.0, -np.inf)
+
+
+class FunctionFit:
+    """K functions at the pseudo-points, at the data and at new points, given the data.
+
+    A latent vector is drawn, and given it the functions are Gaussian: coordinates of the functions,
+    in mirrored pairs, or, where the data are rows, the rectangle u. A kind of fit says how they are
+    drawn, `draw` and `_here`, and has a `conditioning` or its own regressions.
+
+    Parameters
+    ----------
+    prior : Prior
+        Of each function; they are independent in the prior, but for its coregion.
+    parts : sequence of Values
+        What the data are about.
+
+    Attributes
+    ----------
+    n_functions : int
+        K, as many as the data are about.
+    n_latent : int
+        K times the number of pseudo-points.
+    sampler : SiteSampler or RectangleSampler
+        Proposals of the latent vector, which the evidence and all draws share.
+    """
+
+    sampler: Any
+    of_coordinates: ClassVar[bool] = True
+
+    def __init__(self, prior: Prior, parts: Sequence[Values]) -> None:
+        self._prior, self._parts = prior, tuple(parts)
+        self.n_functions = max(part.n_functions for part in parts)
+        self.n_latent = prior.n_pseudo_points * self.n_functions
+        self._everything = list(self._parts)
+        if self.n_latent:
+            self._everything.insert(0, Values(prior.pseudo_points, self.n_functions))
+
+    @property
+    def conditioning(self) -> Conditioning:
+        """Of f at the pseudo-points and at the data, given the rows; of many rows there is none."""
+        raise ApproximationError(
+            "this needs matrices with a row and a column for each row of the data, which a prior "
+            "approximated for many rows does without: use sample, predict or marginals."
+        )
+
+    @property
+    def fitted(self) -> bool:
+        """Whether EP and its proposal are there: what is asked next only draws from them."""
+        return "sampler" in vars(self)
+
+    def latent(self, n_draws: int, random_seed: Seed) -> TruncatedDraws:
+        """Weighted draws of the latent vector, and the log probability of all but the points.
+
+        Of coordinates both members of `n_draws` mirrored pairs.
+        """
+        found: TruncatedDraws = self.sampler.members(n_draws, as_generator(random_seed))
+        return found
+
+    def equal_draws(
+        self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
+    ) -> tuple[TruncatedDraws, IntArray]:
+        """Draws of the latent vector, and which of them to take, `shape` being (chains, draws).
+
+        Of coordinates one member of each mirrored pair; ValueError for another method than
+        "twisted".
+        """
+        refuse_method(method)
+        chains, draws = shape
+        latent = self.sampler.singles(max(draws, LEAST_WEIGHTED) * chains, rng)
+        chosen = resampled(latent, shape, rng)
+        # A coordinate of evenly spaced points goes up and down with their order: chains in no
+        # order, but that copies stay side by side.
+        place = rng.random(latent.log_weights.size)
+        order = np.argsort(place[chosen], axis=1, kind="stable")
+        return latent, np.take_along_axis(chosen, order, axis=1)
+
+    def draw(
+        self,
+        latent: TruncatedDraws,
+        chosen: IntArray,
+        rng: np.random.Generator,
+        rows: IntArray | None = None,
+    ) -> FloatArray:
+        """Draws of f at the data, all parts in a row, shape (chains, draws, q).
+
+        Or, of data of one part, at the `rows` that are asked for.
+        """
+        raise NotImplementedError
+
+    def sun(self) -> SunParameters:
+        """Of f at the data; ValueError where that is no SUN."""
+        raise NotImplementedError
+
+    def _here(self, joint: bool, group: int) -> Regression:
+        """On the latent vector, of f at the data."""
+        raise NotImplementedError
+
+    @property
+    def keeps_coordinates(self) -> bool:
+        """Whether what is kept of draws is the latent vector, not f at the data."""
+        return False
+
+    @property
+    def n_coordinates(self) -> int:
+        """Length of the latent vector, where it is kept."""
+        raise NotImplementedError
+
+    def given_coordinates(
+        self, coordinates: FloatArray, rng: np.random.Generator, rows: IntArray
+    ) -> FloatArray:
+        """Draws of f at some rows of data of one part, given rows of kept coordinates."""
+        raise ValueError("the draws are not of this posterior, which keeps no coordinates.")
+
+    def by_factors(self) -> "FunctionFit":
+        """The same with intervals that repeat as factors of their predictors, where some do."""
+        return self
+
+    @property
+    def of_single_rows(self) -> "FunctionFit":
+        """The same with a latent value for each interval, also where intervals repeat."""
+        return self
+
+    def averaged(self, regression: Regression) -> Regression:
+        """What `latent` has no draws of, averaged over: a regression on what it has."""
+        return regression
+
+    def averaged_joint(self, regression: Regression, joint: FloatArray) -> FloatArray:
+        """Covariance of new points given the latent vector as one given what `latent` has."""
+        return joint
+
+    def evidence(self, joint: Estimate, signs: Estimate) -> Estimate:
+        """Log evidence, from the probability of the rectangle and that of the prior's signs."""
+        value, std_error, _, _ = add_estimates(self.conditioning.log_density, joint, signs)
+        return joint._replace(value=value, std_error=std_error)
+
+    def prior_log_prob(self, n_draws: int) -> Estimate:
+        """Log probability of the signs at the pseudo-points, before any data."""
+        return log_prob_of_signs(self._prior, self.n_functions, n_draws)
+
+    def regression(
+        self, new: FloatArray | None, *, joint: bool = False, derivative: Derivative | None = None
+    ) -> Regression:
+        """At new points; for None at the data, which are not new points at their inputs."""
+        prior, _ = self._prior, self.conditioning  # first: what is wrong at the data is named
+        if new is None:
+            return self._here(joint, self.n_functions if len(self._parts) == 1 else 1)
+        at = Values(new, self.n_functions, derivative)
+        cross = covariance_of(prior, "Xnew", self._everything, [at])
+        variance = variances_of(prior, "Xnew", at)
+        mean, own = mean_of(prior, "Xnew", [at]), self.of_coordinates
+        return self.conditioning.regression_at(
+            mean, variance, cross, joint=joint, on_coordinates=own
+        )
+
+    def pair_regression(self, a: FloatArray, b: FloatArray) -> Regression:
+        """Of the first function at pairs of points, rows of `a` and `b` by turns."""
+        prior, _ = self._prior, self.conditioning
+        at = Values(np.stack([a, b], axis=1).reshape(-1, a.shape[1]))
+        covariance = np.zeros((a.shape[0], 2, 2))
+        covariance[:, [0, 1], [0, 1]] = variances_of(prior, "Xnew", at).reshape(-1, 2)
+        for start in range(0, a.shape[0], _PAIRS):
+            block = slice(start, start + _PAIRS)
+            between = covariance_of(prior, "Xnew", [Values(a[block])], [Values(b[block])])
+            covariance[block, 0, 1] = covariance[block, 1, 0] = between.diagonal()
+        cross = covariance_of(prior, "Xnew", self._everything, [at])
+        mean, own = mean_of(prior, "Xnew", [at]), self.of_coordinates
+        return self.conditioning.regression_at(mean, covariance, cross, on_coordinates=own)
+
+    def covariance_at(self, new: FloatArray, regression: Regression) -> FloatArray | None:
+        """Of f at t new points given u, shape (t K, t K); None where it is too large to be kept."""
+        assert regression.taken is not None
+        at = [Values(new, self.n_functions)]
+        return linalg.symmetric(covariance_of(self._prior, "Xnew", at) - regression.taken)
+
+    def draw_at(
+        self,
+        regression: Regression,
+        covariance: FloatArray | None,
+        shape: tuple[int, int],
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        """Joint draws of f at t new points, shape (chains, draws, t K)."""
+        assert covariance is not None
+        latent, chosen = self.equal_draws(shape, "twisted", rng)
+        units = function_units(self._prior, covariance.shape[0])
+        if units is None:
+            factor = linalg.low_rank_factor(covariance)
+        else:
+            measured = covariance / units / units[:, None]
+            factor = units[:, None] * linalg.low_rank_factor(measured)
+        f = regression.centre[:, None] + (latent.draws[chosen.ravel()] @ regression.solved).T
+        f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
+        return f.T.reshape(*shape, -1)
+
+    def _given(self, rows: Observations) -> Conditioning:
+        """Of f at the pseudo-points and at the data, given these rows."""
+        prior, k = self._prior, self.n_functions
+        return factored_process_given(
+            factored_covariance_of(prior, "X", self._everything),
+            mean_of(prior, "X", self._parts),
+            np.repeat(prior.phase, k),
+            np.repeat(prior.truncation, k),
+            rows,
+        )
+
+
+def refuse_method(method: str) -> None:
+    """Raise ValueError for a method that knows rows only."""
+    if method != "twisted":
+        raise ValueError(
+            f"method={method!r} draws a number within limits for each row of the data, and here "
+            'coordinates of f are drawn: leave method at its default, "twisted".'
+        )
+
+
+def draw_latent(
+    sampler: RectangleSampler,
+    n_draws: int,
+    method: str,
+    random_seed: Seed,
+    *,
+    n_pseudo_points: int,
+    chains: int = 1,
+    thin: int = 1,
+) -> TruncatedDraws:
+    """Draws of u: weighted and near-independent ones ("twisted"), or Markov chains ("lin_ess")."""
+    if method not in ("twisted", "lin_ess"):
+        raise ValueError(f'method must be "twisted" or "lin_ess", got {method!r}.')
+    if not sampler.size:  # points only: f itself is Gaussian
+        return TruncatedDraws(np.zeros((n_draws, 0)), np.zeros(n_draws), NOTHING_DRAWN, "exact")
+    rng = as_generator(random_seed)
+    with naming_the_labels(n_pseudo_points):
+        if method == "twisted":
+            return draws_by(sampler, n_draws, rng)
+        return lin_ess_draws_by(sampler, n_draws, rng, n_chains=chains, thin=thin)
+
+
+def resampled(latent: TruncatedDraws, shape: tuple[int, int], rng: np.random.Generator) -> IntArray:
+    """Draws to take for equal weights, each chain from its own part of the weighted ones."""
+    chains, draws = shape
+    blocks = latent.log_weights.reshape(chains, -1)
+    size = blocks.shape[1]
+    # Copies stay side by side, where the effective sample size of a chain sees them.
+    chosen = [np.sort(systematic_resample(block, draws, rng)) for block in blocks]
+    return np.stack([i * size + block for i, block in enumerate(chosen)])
+
+
+# Predictors of sites as functions of a Gaussian vector's coordinates, and draws of these.
+
+_EP_TOLERANCE = 1e-2  # of sampling: weights make up for what is left
+
+
+def site_log_density(given: Conditioning, sites: Sites, skip: int) -> SiteLogDensity:
+    """Log density of the sites in the coordinates of z, of whose values the first `skip` have none.
+
+    Raises
+    ------
+    ValueError
+        Where it is not finite at the mean of z.
+    """
+    offset = sites.of(given.mean[skip:]) + sites.a
+    with np.errstate(all="ignore"):
+        wrong = ~np.isfinite(sites.log_prob(offset))
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ValueError(
+            f"the log likelihood is not finite in {int(wrong.sum())} of {wrong.size} rows at the "
+            f"mean of the prior given exact data: row {i} has the predictor {offset[i]:.3g}. Give "
+            "a mean_func where the data are possible, or check y."
+        )
+    return SiteLogDensity(sites.log_prob, offset, sites.of(given.factor[skip:]))
+
+
+def site_draws(
+    given: Conditioning,
+    sites: Sites,
+    skip: int,
+    constrained: NDArray[np.bool_] | None = None,
+    *,
+    tol: float = _EP_TOLERANCE,
+    rung: Rung = DEFAULT.first,
+) -> SiteDraws:
+    """A conditioned vector z = mean + factor c under sites; its rows are intervals.
+
+    Parameters
+    ----------
+    given : Conditioning
+    sites : Sites
+        Of the values of z after its first `skip`.
+    skip : int
+    constrained : ndarray of bool, optional
+        Which of the rows after the first `skip` are constraints.
+    tol, rung
+        See `SiteDraws`.
+    """
+    density = site_log_density(given, sites, skip)
+    if not given.n_rows:
+        cov = predictor_covariance(density.factor)
+        return SiteDraws(density, sites.slopes, cov, None, tol)
+    nugget = np.zeros(given.n_rows)
+    if constrained is not None:
+        nugget[skip:] = np.where(constrained, given.noise_variances[skip:], 0.0)
+    noise = given.dense_noise
+    rows = RowsBeside(given.row_factor, given.lower, given.upper, noise, nugget)
+    cov = predictor_covariance(np.vstack([given.row_factor, density.factor]), noise)
+    return SiteDraws(density, sites.slopes, cov, rows, tol, rung)
+
+
+# A process under sites, functions p(y_i | eta_i) of one predictor each, beside rows or without.
+#
+# With the functions given the points z = m + F c, c ~ N(0, I), and predictors :math:`\eta = A z +
+# a`. The latent vector is c: EP's Gaussian of it under all sites and rows, draws of it in mirrored
+# pairs, and everything else is Gaussian given c.
+
+
+class SiteFit(FunctionFit):
+    """Functions given sites, and rows where there are some: the latent vector is c.
+
+    Parameters
+    ----------
+    prior : Prior
+        Of each function.
+    parts : sequence of Values
+        What the data are about.
+    given : Observations or Conditioning
+        Rows of these values, none of them where all data are sites; or f given these.
+    sites : Sites
+    constrained : ndarray of bool, shape (m,)
+        Which of the rows that are intervals are constraints.
+    single_rows : FunctionFit, optional
+        The same with a row for each interval, where sites are made of them.
+    """
+
+    def __init__(
+        self,
+        prior: Prior,
+        parts: Sequence[Values],
+        given: Observations | Conditioning,
+        sites: Sites,
+        constrained: NDArray[np.bool_],
+        single_rows: FunctionFit | None = None,
+    ) -> None:
+        super().__init__(prior, parts)
+        self._rows, self._sites, self._constrained = given, sites, constrained
+        self._single_rows = single_rows
+
+    @cached_property
+    def conditioning(self) -> Conditioning:
+        """See `FunctionFit`: u are the signs at pseudo-points, and the intervals of the data."""
+        return self._rows if isinstance(self._rows, Conditioning) else self._given(self._rows)
+
+    @property
+    def of_single_rows(self) -> FunctionFit:
+        """See `FunctionFit`."""
+        return self._single_rows or self
+
+    @cached_property
+    def sampler(self) -> SiteSampler:
+        """See `FunctionFit`."""
+        return site_draws(self.conditioning, self._sites, self.n_latent, self._constrained).sampler
+
+    def draw(
+        self,
+        latent: TruncatedDraws,
+        chosen: IntArray,
+        rng: np.random.Generator,
+        rows: IntArray | None = None,
+    ) -> FloatArray:
+        """See `FunctionFit`: c says all of f at the data."""
+        given, s = self.conditioning, self.n_latent
+        at = slice(s, None) if rows is None else s + rows
+        f = latent.draws[chosen.ravel()] @ given.factor[at].T
+        f += given.mean[at]
+        return f.reshape(*chosen.shape, -1)
+
+    def sun(self) -> SunParameters:
+        """ValueError where it is none."""
+        if self._single_rows is not None:
+            return self._single_rows.sun()
+        raise ValueError(
+            "under a likelihood that is not made of intervals the posterior of f is no SUN: use "
+            "sample, predict or marginals."
+        )
+
+    def _here(self, joint: bool, group: int) -> Regression:
+        given, s = self.conditioning, self.n_latent
+        mean, factor = given.mean[s:], given.factor[s:]
+        shape = (mean.size // group, group, group)
+        covariance = None if group == 1 else np.zeros(shape)
+        taken = factor @ factor.T if joint else None
+        return Regression(mean, np.zeros(mean.size), factor.T, taken, covariance)
+
+
+class ProcessFit(FunctionFit):
+    """Functions given data that are rows: the latent vector is u, within its rectangle.
+
+    Parameters
+    ----------
+    prior : Prior
+        Of each function.
+    parts : sequence of Values
+        What the data are about.
+    observations : Observations
+        Rows of these values.
+    constrained : ndarray of bool, shape (m,)
+        Which of them are constraints, which may contradict each other or the data.
+    """
+
+    of_coordinates = False
+
+    def __init__(
+        self,
+        prior: Prior,
+        parts: Sequence[Values],
+        observations: Observations,
+        constrained: NDArray[np.bool_],
+    ) -> None:
+        super().__init__(prior, parts)
+        self._constrained = constrained[~observations.is_point]
+        self._observations = observations
+
+    @cached_property
+    def conditioning(self) -> Conditioning:
+        """See `FunctionFit`."""
+        return self._given(self._observations)
+
+    @cached_property
+    def sampler(self) -> RectangleSampler:
+        """EP and proposals, which the evidence and all draws share."""
+        given = self.conditioning
+        sampler = RectangleSampler(given.cov, given.lower, given.upper)
+        if self._constrained.any():
+            rows = np.flatnonzero(self._constrained) + self.n_latent
+            refuse_contradictory_constraints(sampler, rows, given.noise_variances[rows])
+        return sampler
+
+    def by_factors(self) -> FunctionFit:
+        """See `FunctionFit`: rows drawn one by one would share a tail of f that all draws miss."""
+        rows = self._observations
+        equal = equal_rows(rows)
+        given, few = None, rows
+        if equal.first.size < rows.n_rows:
+            chosen = np.zeros(rows.n_rows, dtype=bool)
+            chosen[equal.first] = True
+            few = replace(rows.rows(chosen), log_constant=rows.log_constant)
+            given = self._given(few)
+        elif rows.is_point.all():
+            return self
+        given = given or self.conditioning
+        own = ~few.is_point
+        every = np.zeros(rows.n_rows, dtype=bool)
+        every[~rows.is_point] = self._constrained
+        constrained = every[equal.first][own]
+        left = constrained | (few.variances[own] <= 0.0)
+        kept = np.concatenate([np.ones(self.n_latent, dtype=bool), left])
+        counts = np.concatenate([np.ones(self.n_latent), equal.counts[own]])
+        found = given.with_factors(counts, kept, self.n_latent)
+        if found is None:
+            return self
+        fit = SiteFit(self._prior, self._parts, *found, constrained[left], self)
+        return self if few is rows and fit.sampler.collapsed else fit
+
+    @property
+    def fitted(self) -> bool:
+        """Whether EP and its proposal are there: what is asked next only draws from them."""
+        return "sampler" in vars(self) and self.sampler.fitted
+
+    def latent(self, n_draws: int, random_seed: Seed) -> TruncatedDraws:
+        """Weighted draws of u."""
+        count = n_draws if self.sampler.size else 1  # without u there is nothing to draw
+        n_latent = self.n_latent
+        return draw_latent(self.sampler, count, "twisted", random_seed, n_pseudo_points=n_latent)
+
+    def equal_draws(
+        self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
+    ) -> tuple[TruncatedDraws, IntArray]:
+        """See `FunctionFit`: of u."""
+        chains, draws = shape
+        known: dict[str, Any] = {"n_pseudo_points": self.n_latent}
+        if method == "lin_ess" or not self.sampler.size:  # equal, and the order of a chain matters
+            count = draws * chains
+            known |= {"chains": chains, "thin": thin}
+            found = draw_latent(self.sampler, count, method, rng, **known)
+            return found, np.arange(count).reshape(shape)
+        count = max(draws, LEAST_WEIGHTED) * chains
+        found = draw_latent(self.sampler, count, method, rng, **known)
+        return found, resampled(found, shape, rng)
+
+    def draw(
+        self,
+        latent: TruncatedDraws,
+        chosen: IntArray,
+        rng: np.random.Generator,
+        rows: IntArray | None = None,
+    ) -> FloatArray:
+        """Draws of f at the data, all parts in a row, shape (chains, draws, q)."""
+        f = self.conditioning.draw(latent.draws, rng, chosen.ravel(), skip=self.n_latent)
+        if rows is not None:
+            k = self.n_functions
+            f = f[:, (k * rows[:, None] + np.arange(k)).ravel()]
+        return f.reshape(*chosen.shape, -1)
+
+    def _here(self, joint: bool, group: int) -> Regression:
+        return self.conditioning.regression(skip=self.n_latent, joint=joint, group=group)
+
+    def sun(self) -> SunParameters:
+        """Of f at the data, one latent dimension for each row of u.
+
+        Raises
+        ------
+        ValueError
+            For observations with two finite limits.
+        """
+        given, s = self.conditioning, self.n_latent
+        above = np.isposinf(given.upper)
+        if not (above | np.isneginf(given.lower)).all():
+            raise ValueError(
+                "a SUN has one-sided latent limits, and some observations have two: use sample, "
+                "predict or marginals."
+            )
+        side = np.where(above, 1.0, -1.0)
+        factor, row_factor = given.factor[s:], side[:, None] * given.row_factor
+        return SunParameters(
+            given.mean[s:],
+            factor @ factor.T,
+            factor @ row_factor.T,
+            np.where(above, -given.lower, given.upper),
+            side[:, None] * given.cov.dense() * side,
+        )
