@@ -338,9 +338,7 @@ class ClosedFormSites(SiteLikelihood):
     ...     def predictive_summary(self, mixture):  # from mean and deviation given f
     ...         return averaged_forecasts(mixture, lambda f: (np.exp(f), np.exp(f)))
     ...
-    ...     def predictive_quantiles(
-    ...         self, mixture, probs
-    ...     ):  # from P(log y <= q | f), and its inverse
+    ...     def predictive_quantiles(self, mixture, probs):  # from P(log y <= q | f)
     ...         new = NewValues(mixture, lambda q, f: -np.expm1(-np.exp(q - f)))
     ...         return new.noisy_quantiles(probs, lambda p: np.log(-np.log1p(-p))).named(np.exp)
     ...
