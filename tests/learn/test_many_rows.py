@@ -489,3 +489,23 @@ def test_variables_of_a_model_have_the_kernel_as_it_is():
     ):
         gp.marginal_likelihood("y", X, LABELS)
     assert "approximation=Inducing(5)" in repr(gp)
+
+
+def test_modes_of_outliers_are_looked_for():
+    # A third of the values is elsewhere. Without a cluster no warning of one is due.
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(0, 4, 80))
+    y = np.sin(2 * x) + 0.1 * rng.standard_t(3, 80)
+    y[::3] = 2.0 + 0.1 * rng.normal(size=27)
+    likelihood = lk.StudentT(3, 0.1)
+    with pm.Model():
+        kernel = pm.HalfNormal("eta", 2) ** 2 * pm.gp.cov.ExpQuad(1, ls=0.7)
+        gp = sg.SkewGP(cov_func=kernel, approximation=Inducing(12))
+    fit = sg.find_hyperparameters(
+        gp, x[:, None], y, likelihood=likelihood, random_seed=0, progressbar=False
+    )
+    own = gp.posterior(x[:, None], y, likelihood=likelihood, point=fit.point)
+    found, other = fit.log_marginal_likelihood, own.log_marginal_likelihood
+    # Four joint standard errors: false alarms 6e-5.
+    error = np.hypot(found.std_error, other.std_error)
+    assert abs(found.value - other.value) < 4 * error < 0.1

@@ -156,7 +156,7 @@ class Rows:
         # Signs come first.
         rows = RowsBeside.joined([part.hard for part in reversed(self._parts)])
         if rows is None:
-            return BlockPairs(gaussian, self).with_modes()
+            return BlockPairs(gaussian, self._blocks if self.here else self).with_modes()
         noisy = [part.block for part in self._parts if part.hard is None]
         blocks = LocalBlocks(noisy, self._n_threads)
         return BlockPairs.beside(rows, gaussian_of(blocks.total("sums")), blocks)
