@@ -318,6 +318,8 @@ def _with_numbers(likelihood: Likelihood, random: dict[str, Any], y: Any) -> Lik
         if name in ("lower", "upper"):
             numbers[name] = stand_in(name, variable, _beyond(likelihood, random, y, name))
         else:
+            if name == "cutpoints":
+                known_length(name, variable)  # refuses what is no vector
             known = {"sigma": 1.0, _CORRELATION: 0.0}
             numbers[name] = known[name] if name in known else stand_in(name, variable)
     return likelihood.with_parameters(numbers)
