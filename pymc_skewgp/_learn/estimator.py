@@ -606,7 +606,8 @@ class OneProcessEstimator(ProcessEstimator):
 
     def _summary(self, X: ArrayLike, *names: str) -> list[FloatArray]:
         """Variables of the forecast at new points."""
-        return forecast(self.posterior_, self._checked(X), *names)
+        X = self._checked(X)  # first: it asks whether there is a posterior
+        return forecast(self.posterior_, X, *names)
 
 
 def forecast(

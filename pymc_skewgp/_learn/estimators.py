@@ -394,7 +394,8 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
         ndarray, shape (t, K)
             Columns in the order of ``classes_``; they add up to 1.
         """
-        return probabilities(self.posterior_, self._checked(X))
+        X = self._checked(X)
+        return probabilities(self.posterior_, X)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable class.
@@ -613,7 +614,8 @@ class SkewGPPreference(OneProcessEstimator):
         Probability
             ``value`` and its Monte Carlo ``std_error``, shape (t,) each.
         """
-        return self.posterior_.preference_probability(self._checked(Xa), self._checked(Xb))
+        Xa, Xb = self._checked(Xa), self._checked(Xb)
+        return self.posterior_.preference_probability(Xa, Xb)
 
     def score(self, datapoints: ArrayLike, comparisons: ArrayLike) -> float:
         """Share of comparisons whose winner has the larger posterior mean.
