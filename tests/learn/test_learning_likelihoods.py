@@ -56,7 +56,8 @@ def sigma():
 def rows(A, S, lower, upper, value, cov=None, nodes=81):
     """Log evidence of rows of f, by quadrature."""
     cov = rbf(X, X) if cov is None else cov
-    return grid_posterior(ZERO, cov, A, np.zeros(len(S)), S, lower, upper, value, nodes=nodes)[0]
+    rows = A, np.zeros(len(S)), S, lower, upper, value
+    return grid_posterior(ZERO, cov, *rows, nodes=nodes).log_evidence
 
 
 class Case(NamedTuple):
