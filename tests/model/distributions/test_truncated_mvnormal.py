@@ -59,7 +59,7 @@ class TestRandom(BaseTestDistributionRandom):
 def expected_log_density(x, mu, cov, lower, upper):
     inside = ((x >= lower) & (x <= upper)).all(axis=-1)
     density = stats.multivariate_normal(mu, cov).logpdf(x)
-    return np.where(inside, density - brute_log_prob(lower, upper, cov, mu), -INF)
+    return np.where(inside, density - brute_log_prob(lower - mu, upper - mu, cov), -INF)
 
 
 @pytest.mark.parametrize(
