@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 
+from pymc_skewgp import SkewGP
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 
@@ -38,6 +39,15 @@ def probit_model(n=6, s=0, observe=BernoulliProbit):
     with pm.Model() as model:
         f = prior(X[:n], s)
         observe("y", f, observed=Y[:n])
+    return model
+
+
+def logit_model():
+    """Factors instead of rows, and one hyperparameter."""
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale", 1.0)
+        f = SkewGP(cov_func=scale**2 * pm.gp.cov.ExpQuad(1, ls=0.8)).prior("f", X[:6, None])
+        pm.Bernoulli("y", logit_p=f, observed=Y[:6])
     return model
 
 

@@ -241,26 +241,17 @@ class RowFactors:
     unit : ndarray of int, shape (d,)
         Which predictor each kind of rows is of, ascending.
     rows : RowSites
-        One of each kind, of `scale` times the predictor.
-    counts, scale : ndarray, shape (d,)
+        One of each kind.
+    counts : ndarray, shape (d,)
         How many rows there are of the kind.
     size : int
         Number of predictors.
     """
 
-    def __init__(
-        self, unit: IntArray, rows: RowSites, counts: FloatArray, scale: FloatArray, size: int
-    ) -> None:
-        self._unit, self._rows, self._counts, self._scale = unit, rows, counts, scale
+    def __init__(self, unit: IntArray, rows: RowSites, counts: FloatArray, size: int) -> None:
+        self._unit, self._rows = unit, rows
         shape = (size, unit.size)
         self._sums = sparse.csr_array((counts, (unit, np.arange(unit.size))), shape=shape)
-
-    def part(self, units: slice) -> "RowFactors":
-        """Those of some predictors in a row."""
-        first, last, _ = units.indices(self._sums.shape[0])
-        own = np.arange(*np.searchsorted(self._unit, [first, last]))
-        columns = (self._counts[own], self._scale[own])
-        return RowFactors(self._unit[own] - first, self._rows.some(own), *columns, last - first)
 
     def log_prob(self, eta: FloatArray) -> FloatArray:
         """Log of the factors, predictors of shape (..., size)."""
@@ -269,15 +260,14 @@ class RowFactors:
     def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """First and second derivative of it."""
         first, second = self._rows.slopes(slice(None), self._spread(eta))
-        return self._added(self._scale * first, eta), self._added(self._scale**2 * second, eta)
+        return self._added(first, eta), self._added(second, eta)
 
     def _added(self, values: FloatArray, eta: FloatArray) -> FloatArray:
         return np.asarray((self._sums @ values.T).T).reshape(eta.shape)
 
     def _spread(self, eta: FloatArray) -> FloatArray:
         """What each kind is of, one set of predictors a row."""
-        wide = self._scale * eta[..., self._unit]
-        return np.ascontiguousarray(wide.reshape(-1, self._unit.size))
+        return np.ascontiguousarray(eta[..., self._unit].reshape(-1, self._unit.size))
 
 
 def equal_predictors(factor: FloatArray, offset: FloatArray) -> tuple[IntArray, IntArray]:
@@ -585,8 +575,7 @@ class RepeatedRowsSampler(escalation.RectangleSampler):
         order = np.argsort(unit, kind="stable")
         low, high, noise = (x[order] for x in (kinds.lower, kinds.upper, kinds.noise))
         rows = RowSites(low, high, np.full(order.size, np.nan), noise)
-        ones = np.ones(order.size)
-        known = RowFactors(unit[order], rows, kinds.count[order], ones, first.size)
+        known = RowFactors(unit[order], rows, kinds.count[order], first.size)
         sites = SiteLogDensity(known.log_prob, np.zeros(first.size), kinds.factor[first])
         factors = SiteFactors(known.log_prob, known.slopes, sites.offset)
         ep = fit_factors(predictor_covariance(sites.factor), factors, tol=_EP_TOLERANCE)

@@ -450,6 +450,6 @@ def factors_of(
     known = RowSites(low, high, np.full(low.size, np.nan), variance)
     number = np.bincount(index.ravel(), counts)
     of_kind = kinds[:, 0].astype(np.intp)
-    found = RowFactors(of_kind, known, number, np.ones(low.size), first.size)
+    found = RowFactors(of_kind, known, number, first.size)
     A = row.as_matrix(rows.A, rows.n_rows)[first]
     return Sites(A, rows.a[first], found.log_prob, found.slopes)

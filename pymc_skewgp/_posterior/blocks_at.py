@@ -124,7 +124,7 @@ class LearntRepeats(FunctionSites):
     ) -> None:
         self._rows, self._repeats, self._unit = RowSites(*columns), counts, unit
         self._columns = columns
-        together = RowFactors(unit, self._rows, counts, np.ones(counts.size), predictors[0].size)
+        together = RowFactors(unit, self._rows, counts, predictors[0].size)
         super().__init__(together.log_prob, together.slopes, *predictors)
 
     def slopes_of_numbers(self, found: FactorGradient) -> list[FloatArray]:

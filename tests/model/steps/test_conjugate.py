@@ -16,6 +16,7 @@ from step_models import (
     X,
     Y,
     by_invprobit,
+    logit_model,
     prior,
     probit_model,
     rbf,
@@ -29,7 +30,6 @@ from pymc_skewgp._gaussian.truncated import mvn_logcdf
 from pymc_skewgp._mcmc import augmentation as noise
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
-from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
@@ -180,15 +180,6 @@ def effects_model():
     with pm.Model(coords={"group": list("abc")}) as model:
         b = pm.Normal("b", pm.Normal("level"), pm.HalfNormal("tau"), dims="group")
         BernoulliProbit("y", prior(X[:8], 1) + b[np.arange(8) % 3], observed=Y[:8])
-    return model
-
-
-def logit_model():
-    """Factors instead of rows."""
-    with pm.Model() as model:
-        scale = pm.HalfNormal("scale", 1.0)
-        f = SkewGP(cov_func=scale**2 * pm.gp.cov.ExpQuad(1, ls=0.8)).prior("f", X[:6, None])
-        pm.Bernoulli("y", logit_p=f, observed=Y[:6])
     return model
 
 

@@ -11,7 +11,7 @@ from arviz_stats.base import array_stats
 from pymc.exceptions import ImputationWarning
 from pymc.sampling.mcmc import assign_step_methods
 from scipy.special import expit, roots_hermitenorm
-from step_models import X, Y, prior, sun_arguments, walk
+from step_models import X, Y, logit_model, prior, sun_arguments, walk
 from step_models import sample as sample_in_numba
 
 from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning
@@ -36,15 +36,6 @@ def counts_model(n=6, mean=0.0):
         f = gp.prior("f", X[:n, None])
         alpha = pm.Exponential("alpha", 0.3)
         pm.NegativeBinomial("y", mu=pm.math.exp(f + mean), alpha=alpha, observed=COUNTS[:n])
-    return model
-
-
-def logit_model():
-    """One hyperparameter."""
-    with pm.Model() as model:
-        scale = pm.HalfNormal("scale", 1.0)
-        f = SkewGP(cov_func=scale**2 * pm.gp.cov.ExpQuad(1, ls=0.8)).prior("f", X[:6, None])
-        pm.Bernoulli("y", logit_p=f, observed=Y[:6])
     return model
 
 
