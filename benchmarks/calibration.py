@@ -196,19 +196,22 @@ def errors(name, build, seed):
     options = options if seed == "truth" else {"random_seed": seed}
     tree, spent, warned = integrated(model, **options)
     attrs = tree["posterior"].attrs
+    if seed != "truth":  # what a run says that its draws do not give is no estimate of it
+        names = [name for name in names if name not in attrs["heavy_tails"].split(", ")]
     row = {"model": name, "seed": seed, "estimates": as_text(estimates(tree, names))}
     row |= {key: f"{attrs[key]:.3f}" for key in COST[:2]}
     return {**row, "n_evidences": attrs["n_evidences"], "seconds": f"{spent:.2f}", "warned": warned}
 
 
 def z_of(rows):
-    """Errors over stated ones by quantity, shape (runs,)."""
+    """Errors over stated ones by quantity, shape (runs,); nan where a run disclaims it."""
     truth = next(from_text(row["estimates"]) for row in rows if row["seed"] == "truth")
     found = [from_text(row["estimates"]) for row in rows if row["seed"] != "truth"]
-    return {
-        key: np.array([(x[key][0] - value) / np.hypot(x[key][1], error) for x in found])
-        for key, (value, error) in truth.items()
-    }
+    z = {}
+    for key, (value, error) in truth.items():
+        means, errors = np.array([x.get(key, (np.nan, np.nan)) for x in found]).T
+        z[key] = (means - value) / np.hypot(errors, error)
+    return {key: x for key, x in z.items() if np.isfinite(x).any()}
 
 
 def run_ranks(arguments, path):
@@ -268,14 +271,15 @@ def lines_of_errors(groups):
         z = z_of(rows)
         evidence, means = z.pop("log_evidence"), np.array(list(z.values()))
         every.append((evidence, means))
-        each = np.sqrt((means**2).mean(axis=1))
-        largest = np.abs(means).max(axis=1)
+        each = np.sqrt(np.nanmean(means**2, axis=1))
+        largest = np.nanmax(np.abs(means), axis=1)
         yield (
             "errors",
             name,
             evidence.size,
             {
                 "quantities": 1 + len(means),
+                "not given": f"{np.isnan(means).mean():.3f}",
                 **_sds(evidence, means),
                 "of single means": f"{each.min():.2f} {each.max():.2f}",
                 "of": list(z)[int(np.argmax(largest))],
@@ -291,8 +295,8 @@ def lines_of_errors(groups):
 def _sds(evidence, means):
     return {
         "sd of z, log evidence": f"{np.sqrt((evidence**2).mean()):.2f}",
-        "sd of z, means": f"{np.sqrt((means**2).mean()):.2f}",
-        "largest": f"{np.abs(evidence).max():.1f} {np.abs(means).max():.1f}",
+        "sd of z, means": f"{np.sqrt(np.nanmean(means**2)):.2f}",
+        "largest": f"{np.abs(evidence).max():.1f} {np.nanmax(np.abs(means)):.1f}",
     }
 
 

@@ -146,6 +146,10 @@ class IntegrationWarning(SkewGPWarning):
     """An integral over hyperparameters is less exact than its standard error says."""
 
 
+class HeavyTailWarning(SkewGPWarning):
+    """Draws that are too rare to be met decide the mean of a hyperparameter."""
+
+
 class UnnormalizedPriorWarning(SkewGPWarning):
     """A prior lacks, in PyMC, a factor that depends on hyperparameters."""
 

@@ -386,6 +386,21 @@ class KnownProducts(NamedTuple):
     nodes: Nodes | None = None
     seen: Span | None = None
 
+    def repeated(self, times: int) -> "KnownProducts":
+        """For as many sets of such factors, one after the other."""
+        return self._each(lambda x: np.tile(x, times))
+
+    def part(self, own: slice) -> "KnownProducts":
+        """Of some of the factors."""
+        return self._each(lambda x: x[own])
+
+    def _each(self, change: Callable[[FloatArray], FloatArray]) -> "KnownProducts":
+        pairs = [self.at_mode, self.nodes and self.nodes.span, self.seen]
+        slopes, span, seen = (x and (change(x[0]), change(x[1])) for x in pairs)
+        nodes = Nodes(span, self.nodes.size) if self.nodes and span else None
+        mode = None if self.mode is None else change(self.mode)
+        return KnownProducts(mode, slopes, nodes, seen)
+
     def of_others(self) -> "KnownProducts":
         """What may be near for factors that are not quite the same."""
         return self._replace(at_mode=None, seen=None)

@@ -7,18 +7,26 @@ derivatives of log p in the predictor :math:`\eta_i = a_i + F_i c`, and of rows 
     \partial_{\sigma_i^2} = \tfrac12 \mathrm E(g_i^2 + h_i).
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_skewgp._errors import no_warnings
-from pymc_skewgp._gaussian.blocks.ep import BlockEP, LocalBlocks, fit_blocks, gaussian_of
+from pymc_skewgp._gaussian.blocks.ep import (
+    BlockEP,
+    LocalBlocks,
+    SideBySide,
+    fit_blocks,
+    fit_side_by_side,
+    gaussian_of,
+)
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.rows import FactorGradient, Pattern, row_block
 from pymc_skewgp._gaussian.coordinates import SiteSampler
-from pymc_skewgp._gaussian.tilted import KnownProducts
+from pymc_skewgp._gaussian.tilted import KnownProducts, Tilted
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
-from pymc_skewgp._observations.sites import SitesGiven
+from pymc_skewgp._observations.sites import SitesGiven, joined_sites
 from pymc_skewgp._posterior.blocks_at import (
     LearntFunctions,
     LearntRows,
@@ -32,10 +40,12 @@ from pymc_skewgp._validation import FloatArray
 _MAX_SWEEPS = 100
 # Where a factor is all but flat a step goes a million times too far.
 _NEWTON_STEPS, _GAIN, _LEAST_STEP = 50, 1e-3, 1e-12
-_PAIRS_TOLERANCE = 1e-2
+PAIRS_TOLERANCE = 1e-2
 # Residual above which EP's number means nothing: beside non-concave factors it may be any.
 _ROUGH = 1.0
 
+# Terms at hyperparameters, with their sites.
+Known = tuple[FactorTerms, SitesGiven | None]
 # Tau and nu of each part.
 Sites = list[tuple[FloatArray, FloatArray]]
 
@@ -51,11 +61,14 @@ class FactorStart(NamedTuple):
         Of the functions, where there are any.
     patterns : list of Pattern or None
         Of each part's predictors.
+    log_prob : float
+        EP's log evidence, without the constant.
     """
 
     sites: Sites
     products: KnownProducts | None
     patterns: list[Pattern | None]
+    log_prob: float = -np.inf
 
 
 class FactorRows:
@@ -291,12 +304,37 @@ class FactorEvidence:
         found = self._fit(terms, sites)
         return -np.inf if found is None else found[1].log_prob + float(terms.log_constant)
 
+    def values(self, known: Iterable[Known | None]) -> FloatArray:
+        """Of many terms with sites, small ones side by side; minus infinity of None."""
+        found, waiting = [], dict[int, Known]()
+        for i, each in enumerate(known):
+            found.append(-np.inf)
+            if each is None or not _are_finite(each[0]):
+                continue
+            waiting[i] = each
+            if len(waiting) >= n_together(each[0]):
+                self._add_values(waiting, found)
+                waiting = {}
+        self._add_values(waiting, found)
+        return np.array(found)
+
+    def _add_values(self, waiting: dict[int, Known], found: list[float]) -> None:
+        rest = dict(waiting)
+        while rest and self.last is None:
+            i = next(iter(rest))
+            found[i] = self.value(*rest.pop(i))
+        starts = self.last and together(list(rest.values()), self.last, self._tol)
+        for (i, each), start in zip(rest.items(), starts or [None] * len(rest), strict=True):
+            if start is None:
+                found[i] = self.value(*each)
+            else:
+                found[i] = start.log_prob + float(each[0].log_constant)
+                self.last = start
+
     def _fit(
         self, terms: FactorTerms, sites: SitesGiven | None
     ) -> tuple[FactorRows, BlockEP] | None:
-        if not (np.isfinite(terms.factor).all() and np.isfinite(terms.offset).all()):
-            return None
-        if not (np.isfinite(terms.log_constant) and (terms.noise > 0).all()):
+        if not _are_finite(terms):
             return None
         try:
             with no_warnings(), np.errstate(all="ignore"):
@@ -311,6 +349,97 @@ class FactorEvidence:
         return rows, ep
 
 
+def _are_finite(terms: FactorTerms) -> bool:
+    finite = all(np.isfinite(x).all() for x in (terms.factor, terms.offset, terms.log_constant))
+    return finite and bool((terms.noise > 0).all())
+
+
+# EP at many hyperparameters side by side, which takes an eighth of the time where each is small:
+# then Python, and not arithmetic, is what a sweep takes.
+
+# Operations n r^2 of a sweep up to which it does, rows of all together, and sweeps: what they are
+# not enough for goes on alone.
+_MOST_OPERATIONS, _ROWS_TOGETHER, _SWEEPS_TOGETHER = 2 * 10**5, 4000, 20
+
+
+def n_together(terms: FactorTerms) -> int:
+    """Of how many such terms `together` is to be asked."""
+    n, r = terms.factor.shape
+    return max(1, _ROWS_TOGETHER // n) if n * r * r <= _MOST_OPERATIONS else 1
+
+
+def together(
+    known: Sequence[Known], start: FactorStart, tol: float
+) -> list[FactorStart | None] | None:
+    """Where EP ends, from one start; None where it has not, or nowhere."""
+    if len(known) < 2:
+        return None
+    rows = _RowsTogether(known, start)
+    try:
+        with no_warnings(), np.errstate(all="ignore"):
+            fits = fit_side_by_side(
+                rows.factor, rows, rows.counts, rows.begun, tol=tol, max_sweeps=_SWEEPS_TOGETHER
+            )
+    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+        return None
+    done = (fits.residual < tol) & np.isfinite(fits.log_prob) & rows.log_concave
+    return [rows.start(fits, p, start.patterns) if ok else None for p, ok in enumerate(done)]
+
+
+class _RowsTogether:
+    """Rows and sites of several hyperparameters, one after the other: `TiltedMoments` of all."""
+
+    def __init__(self, known: Sequence[Known], start: FactorStart) -> None:
+        each = [terms for terms, _ in known]
+        terms = FactorTerms(*(np.stack([getattr(t, x) for t in each]) for x in FactorTerms._fields))
+        self.factor, self.shape = terms.factor, terms.offset.shape
+        k, sites = terms.value.shape[1], [own for _, own in known if own is not None]
+        sd = np.sqrt(np.einsum("pij,pij->pi", terms.factor, terms.factor))
+        self._parts: list[tuple[slice, LearntSites]] = []
+        self.counts: FloatArray | float = 1.0
+        if k:
+            offset = terms.offset[:, :k].ravel()
+            columns = [x.ravel() for x in (terms.lower, terms.upper, terms.value, terms.noise)]
+            self._parts.append((slice(0, k), LearntRows(columns, offset, np.zeros(offset.size))))
+            if terms.counts.ndim == 2:
+                self.counts = np.ones(self.shape)
+                self.counts[:, :k] = terms.counts
+        if sites:
+            own, old = slice(k, None), start.products
+            products = None if old is None else old.repeated(len(sites))
+            offset = terms.offset[:, own].ravel()
+            given = offset, np.zeros(offset.size), sd[:, own].ravel(), products
+            self._parts.append((own, LearntFunctions(joined_sites(sites), *given)))
+        tau, nu = (np.concatenate(x) for x in zip(*start.sites, strict=True))
+        self.begun = np.tile(tau, (len(known), 1)), np.tile(nu, (len(known), 1))
+        p, i = np.nonzero(np.isfinite(terms.value))
+        self.begun[0][p, i] = 1.0 / terms.noise[p, i]
+        self.begun[1][p, i] = (terms.value[p, i] - terms.offset[p, i]) / terms.noise[p, i]
+
+    @property
+    def log_concave(self) -> bool:
+        """See `BlockSites`."""
+        return all(part.log_concave for _, part in self._parts)
+
+    def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
+        """See `TiltedMoments`."""
+        found = np.empty((4, *self.shape))
+        for own, part in self._parts:
+            at = (x.reshape(self.shape)[:, own].ravel() for x in (mean, sd))
+            found[:, :, own] = np.array(part.tilted(*at)).reshape(4, len(self.factor), -1)
+        return Tilted(*found.reshape(4, -1))
+
+    def start(self, fits: SideBySide, p: int, patterns: list[Pattern | None]) -> "FactorStart":
+        """Where that at one of the hyperparameters has ended."""
+        sites = [(fits.tau[p, own], fits.nu[p, own]) for own, _ in self._parts]
+        own, part = self._parts[-1]
+        products = None
+        if isinstance(part, LearntFunctions):
+            n = self.factor[p, own].shape[0]
+            products = part.factors.known.part(slice(p * n, (p + 1) * n))
+        return FactorStart(sites, products, patterns, float(fits.log_prob[p]))
+
+
 def nothing(terms: FactorTerms) -> EvidenceGradient:
     """No evidence."""
     return EvidenceGradient(-np.inf, FactorTerms(*(np.zeros_like(x) for x in terms)))
@@ -318,7 +447,7 @@ def nothing(terms: FactorTerms) -> EvidenceGradient:
 
 def factor_start(terms: FactorTerms, sites: SitesGiven | None) -> FactorStart | None:
     """For EP at other hyperparameters; None where it fails at these."""
-    evidence = FactorEvidence(_PAIRS_TOLERANCE)
+    evidence = FactorEvidence(PAIRS_TOLERANCE)
     evidence.value(terms, sites)
     return evidence.last
 
@@ -328,7 +457,7 @@ def factor_sampler(
 ) -> tuple[FactorRows, SiteSampler]:
     """Pairs of coordinates, and tempering where these are too few."""
     rows = FactorRows(terms, sites, start)
-    ep = rows.fit(_PAIRS_TOLERANCE)
+    ep = rows.fit(PAIRS_TOLERANCE)
     return rows, SiteSampler(BlockPairs(ep.gaussian, rows.blocks).with_modes())
 
 

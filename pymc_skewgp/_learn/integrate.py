@@ -20,7 +20,12 @@ from pymc_skewgp._gaussian.weights import (
     relative_ess,
     systematic_resample,
 )
-from pymc_skewgp._learn.averaging.average_process import attributes_of, warn_of
+from pymc_skewgp._learn.averaging.average_process import (
+    attributes_of,
+    heavy_tails,
+    warn_of,
+    warn_of_tails,
+)
 from pymc_skewgp._learn.averaging.importance import METHODS, IntegrationSettings, Method
 from pymc_skewgp._learn.averaging.integration import Stages, evaluations, integral_by_ep
 from pymc_skewgp._learn.averaging.model_functions import without_initial_values
@@ -166,6 +171,7 @@ def integrate(
         of the draws themselves where there are no hyperparameters;
         ``method``, the rung of the ladder that was reached, and ``rung``, its number;
         ``n_evaluations`` of EP and ``n_evidences``; ``sampling_time`` in seconds;
+        ``heavy_tails``, names of the hyperparameters whose means the draws do not give (see below);
         ``improper_priors``, names of the variables with density one in ``log_evidence``, which
         then compares only with that of models with the same ones.
 
@@ -188,6 +194,9 @@ def integrate(
     IntegrationWarning
         Where the weights are so unequal that standard errors are not to be trusted, or where exact
         evidences are far from EP's: a relative ESS of these below .3.
+    HeavyTailWarning
+        Where the tail of a hyperparameter has an index above .7, as under vague priors of
+        precisions: its mean may be far off. Its quantiles are right.
     PriorApproximationWarning
         Where the prior was approximated by itself, and that changes the log evidence at the mode by
         more than .1 nats.
@@ -264,11 +273,14 @@ def integrate(
     equal = exact.equal_draws(chains, draws, more_draws(latent, rng), rng)
     tree = as_fitted(given, latent.tree(exact.points, equal, rng))
     attributes = attributes_of(integral, exact)
+    heavy = heavy_tails(problem.objective, integral.points)
+    attributes["heavy_tails"] = ", ".join(heavy)
     attributes["improper_priors"] = ", ".join(improper_priors(problem.objective))
     attributes["sampling_time"] = time.perf_counter() - compiled
     attributes["compile_time"] = compiled - began
     _add_statistics(tree, equal, attributes)
     warn_of(integral, exact, stacklevel=3)
+    warn_of_tails(heavy, stacklevel=3)
     return tree
 
 

@@ -424,13 +424,13 @@ def spread_starts(
     if not n_restarts or not origin.x.size:
         return starts
     points = candidates(objective.coordinates, origin.x, n_candidates * n_restarts, rng)
-    values = [objective.total_by_ep(origin.at(x))[0] for x in points]
+    values = objective.totals_by_ep([origin.at(x) for x in points])[0]
     best_first = [i for i in np.argsort(values)[::-1] if np.isfinite(values[i])]
     for i in best_first:
         distance = min(float(np.abs(points[i] - x).max()) for x in starts)
         if len(starts) <= n_restarts and distance > _MIN_DISTANCE:
             starts.append(points[i])
-    if len(starts) == 1 and best_first and not np.isfinite(objective.total_by_ep(origin)[0]):
+    if len(starts) == 1 and best_first and not np.isfinite(objective.totals_by_ep([origin])[0][0]):
         starts.append(points[best_first[0]])  # far from nothing that has a value
     return starts
 

@@ -404,9 +404,8 @@ class LearningRun:
         here, low, high = self.point.x, self.point.x.copy(), self.point.x.copy()
         low[place] = min(np.log(away), here[place])
         high[place] += np.log(_FURTHER)
-        best, before, beyond = (
-            self.objective.total_by_ep(self.point.at(x))[0] for x in (here, low, high)
-        )
+        points = [self.point.at(x) for x in (here, low, high)]
+        best, before, beyond = self.objective.totals_by_ep(points)[0].tolist()
         return best - before if beyond > best - _FALL else None
 
     def estimate(self) -> Estimate:

@@ -10,7 +10,7 @@ Where there are sites, functions p(y_i | eta_i) of one predictor each, these are
 the probability is that of the others times all p(y_i | eta_i): see `site_evidence`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -363,6 +363,10 @@ class EvidenceByEP:
             return -np.inf
         value = rows.log_density + float(terms.log_constant) + log_prob
         return value if np.isfinite(value) else -np.inf
+
+    def values(self, known: Iterable[tuple[EvidenceTerms, SitesGiven | None] | None]) -> FloatArray:
+        """`value` of many terms with sites; minus infinity of None."""
+        return np.array([-np.inf if each is None else self.value(*each) for each in known])
 
     def _log_prob(self, terms: EvidenceTerms, rows: Intervals) -> float:
         cov, start = _covariance(terms, rows), self._start(rows.lower.size)

@@ -19,6 +19,7 @@ NOT_NAMED = {
     "SeveralModesWarning": "needs a cluster",
     "EPConvergenceWarning": "no small call ends so",
     "InexactStepWarning": "poor draws, by chance",
+    "HeavyTailWarning": "vague priors: in tests of integrate",
     "IntegrationWarning": "unequal weights, by chance",
     "OptimumConvergenceWarning": "settings of the search are not public",
     "StuckChainWarning": "a chain that stands still, by chance",

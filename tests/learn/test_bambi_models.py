@@ -46,6 +46,8 @@ def test_the_result_is_as_that_of_fit_built_or_not(data):
     assert posterior.attrs["log_evidence"] == inside.attrs["log_evidence"]
 
 
+# Bambi's prior of the lengthscale is inverse gamma of shape 3: its index is .71.
+@pytest.mark.filterwarnings("ignore::pymc_skewgp.HeavyTailWarning")
 @pytest.mark.parametrize("formula", ["count ~ hsgp(t, m=3, c=1.5)", "count ~ bs(t, df=4)"])
 def test_centred_and_non_centred_effects_have_one_evidence(data, formula):
     """And a basis, whose length no type says, is found to be no row."""

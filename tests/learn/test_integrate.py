@@ -1,5 +1,7 @@
 """`integrate` against closed forms and quadrature over the hyperparameters."""
 
+import warnings
+
 import joblib
 import numpy as np
 import pymc as pm
@@ -120,6 +122,8 @@ class TestGaussian:
         assert dict(dt["predictions"]["y"].sizes) == {"chain": 4, "draw": 1000, "pred_id": 1}
         assert dt["log_likelihood"]["y"].shape == (4, 1000, 5)
 
+    # Of five rows: the precision's mean is infinite.
+    @pytest.mark.filterwarnings("ignore::pymc_skewgp.HeavyTailWarning")
     def test_of_a_model(self, regression):
         with pm.Model(coords={"row": range(5)}) as model:
             kernel, sigma = self.priors()
@@ -188,6 +192,8 @@ class TestProbit:
                 sg.BernoulliProbit("y", gp.prior("f", X), observed=y)
         return model, gp, X, y
 
+    # Three labels bound no lengthscale: its index is .81.
+    @pytest.mark.filterwarnings("ignore::pymc_skewgp.HeavyTailWarning")
     @pytest.mark.parametrize("collapsed", [False, True])
     def test_evidence(self, labels, collapsed):
         model, *_ = self.model(3, collapsed)
@@ -474,3 +480,38 @@ def test_refusals(arguments, message):
         gp = sg.SkewGP(cov_func=pm.HalfNormal("eta") * pm.gp.cov.ExpQuad(1, ls=1.0))
     with pytest.raises((TypeError, ValueError), match=message):
         integrate(*arguments(model, gp), **QUIET)
+
+
+TAILS = {"heavy": ((0.001, 0.001), True), "light": ((3.0, 1.0), False)}
+
+
+@pytest.mark.parametrize(("prior", "is_heavy"), TAILS.values(), ids=TAILS)
+def test_a_tail_that_draws_hardly_meet_is_told(prior, is_heavy):
+    """Of a precision of effects under normal noise: its density is known up to a constant.
+
+    Mean of the log of the distance from the median over its .9 quantile, beyond that: by a grid
+    1.48 and .38; told from .7 on.
+    """
+    y = np.array([-1.2, 0.4, 0.9, -0.3, 0.1, 1.4, -0.8, 0.2])
+    log_tau = np.linspace(-9.0, 12.0, 40_001)
+    tau = np.exp(log_tau)
+    sd = np.sqrt(1.0 / tau + 0.25)
+    log_p = stats.norm.logpdf(y[:, None], 0.0, sd).sum(axis=0)
+    log_p += stats.gamma.logpdf(tau, prior[0], scale=1.0 / prior[1]) + log_tau
+    weights = np.exp(log_p - log_p.max())
+    weights /= weights.sum()
+    distance = np.abs(tau - np.interp(0.5, np.cumsum(weights), tau))
+    order = np.argsort(distance)
+    least = np.interp(0.9, np.cumsum(weights[order]), distance[order])
+    far = distance > least
+    index = weights[far] @ np.log(distance[far] / least) / weights[far].sum()
+    assert (index > 0.7) == is_heavy
+    with pm.Model() as model:
+        precision = pm.Gamma("tau", *prior)
+        effects = pm.Normal("u", 0.0, tau=precision, shape=y.size)
+        pm.Normal("y", effects, 0.5, observed=y)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = sg.integrate(model, random_seed=0, progressbar=False)["posterior"]
+    assert found.attrs["heavy_tails"] == ("tau" if is_heavy else "")
+    assert [x.category for x in caught] == [sg.HeavyTailWarning] * is_heavy

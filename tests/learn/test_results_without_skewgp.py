@@ -85,7 +85,7 @@ def test_no_evidence_is_above_the_density_of_all_data():
     pattern = objective.coordinates.patterns(3)[0]
     for log_sigma in (0.0, -4.0, -5.0, -6.0):  # one begins where the last one ended
         point = Point(np.full_like(origin, log_sigma), pattern)
-        value = objective.total_by_ep(point)[1]
+        value = objective.totals_by_ep([point])[1][0]
         highest = 100 * (0.0 - log_sigma)  # a density is at most 1 / sigma there
         assert np.isfinite(value)
         assert value < highest

@@ -15,7 +15,9 @@ from scipy.linalg import cho_solve, eigh, solve_triangular
 from pymc_skewgp._errors import EPConvergenceWarning, warn
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.blocks.rows import SiteSteps, SiteSums, Tilts
+from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
+from pymc_skewgp._gaussian.tilted import TiltedMoments, next_sites
 from pymc_skewgp._limits import few_blas_threads, n_blas_threads
 from pymc_skewgp._validation import FloatArray
 
@@ -213,6 +215,87 @@ def _shares(products: FloatArray) -> FloatArray | None:
     along = vectors[:, kept].T @ (products[:, k] / size)
     shares: FloatArray = (vectors[:, kept] @ (along / values[kept])) / size
     return shares
+
+
+# Many small problems side by side, in whole arrays: each sweep is one of all of them.
+
+
+class SideBySide(NamedTuple):
+    """EP of P problems with n rows each.
+
+    Attributes
+    ----------
+    tau, nu : ndarray, shape (P, n)
+    log_prob, residual : ndarray, shape (P,)
+        See `BlockEP`.
+    """
+
+    tau: FloatArray
+    nu: FloatArray
+    log_prob: FloatArray
+    residual: FloatArray
+
+
+def fit_side_by_side(
+    factor: FloatArray,
+    sites: TiltedMoments,
+    counts: FloatArray | float,
+    begun: tuple[FloatArray, FloatArray],
+    *,
+    tol: float,
+    max_sweeps: int,
+) -> SideBySide:
+    """`fit_blocks` for many problems, damped but not accelerated: residuals say which are done.
+
+    Parameters
+    ----------
+    factor : ndarray, shape (P, n, r)
+        F of each.
+    sites : TiltedMoments
+        Of all P n rows, one problem after the other.
+    counts : ndarray, shape (P, n), or 1.0
+        How many equal rows each row stands for.
+    begun : tuple of ndarray, shape (P, n)
+        Tau and nu to begin with.
+    tol, max_sweeps
+        See `fit_blocks`.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        Where the Gaussian of one is none.
+    """
+    tau, nu = begun
+    damping, previous = np.ones(len(factor)), np.full(len(factor), np.inf)
+    columns = factor.transpose(0, 2, 1)
+    for sweep in range(1, max_sweeps + 1):
+        precision = columns @ ((counts * tau)[..., None] * factor)
+        precision += np.eye(factor.shape[2])
+        chol = np.linalg.cholesky(precision)
+        spread = np.linalg.inv(chol).transpose(0, 2, 1)
+        pull = columns @ (counts * nu)[..., None]
+        centre = spread @ (spread.transpose(0, 2, 1) @ pull)
+        mean = (factor @ centre)[..., 0]
+        variance = np.maximum(((factor @ spread) ** 2).sum(axis=2), 1e-300)
+        flat = (x.ravel() for x in (mean, variance, tau, nu, LEAST_CAVITY / variance))
+        new = next_sites(sites, *flat)
+        new_tau, new_nu = new.tau.reshape(tau.shape), new.nu.reshape(tau.shape)
+        drawn = columns @ (counts * (new_nu - nu - (new_tau - tau) * mean))[..., None]
+        step = (spread.transpose(0, 2, 1) @ drawn)[..., 0]
+        gap = (counts * new.variance_gap.reshape(tau.shape)).sum(axis=1)
+        residual = gap + (step**2).sum(axis=1)
+        moves = ~(residual < tol)
+        if not moves.any() or sweep == max_sweeps:
+            break
+        rises = moves & ~(residual <= previous)
+        damping[rises] = np.maximum(_LEAST_DAMPING, 0.7 * damping[rises])
+        previous = residual
+        share = np.where(moves, damping, 0.0)[:, None]
+        tau, nu = tau + share * (new_tau - tau), nu + share * (new_nu - nu)
+    log_scales = new.log_scales(tau.ravel(), nu.ravel()).reshape(tau.shape)
+    half_log_det = np.log(np.einsum("pii->pi", chol)).sum(axis=1)
+    constant = 0.5 * (pull * centre).sum(axis=(1, 2)) - half_log_det
+    return SideBySide(tau, nu, (counts * log_scales).sum(axis=1) + constant, residual)
 
 
 # Few of many rows, with EP's Gaussian sites in place of all others.

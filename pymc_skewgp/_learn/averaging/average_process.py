@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from xarray import DataArray, Dataset, DataTree, concat
 
-from pymc_skewgp._errors import IntegrationWarning, warn
+from pymc_skewgp._errors import HeavyTailWarning, IntegrationWarning, warn
 from pymc_skewgp._gaussian.escalation import DEFAULT
 from pymc_skewgp._gaussian.weights import (
     Estimate,
@@ -27,9 +27,10 @@ from pymc_skewgp._learn.averaging.integration import (
     integral_by_ep,
 )
 from pymc_skewgp._learn.averaging.model_functions import dataset_of
-from pymc_skewgp._learn.averaging.points import ExactPoints, exact_points
+from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints, exact_points
 from pymc_skewgp._learn.averaging.problem import ManyRowsProblem, integration_problem
 from pymc_skewgp._learn.averaging.rows import PosteriorFunctions, integral_with_many_rows
+from pymc_skewgp._learn.coordinates import Searched
 from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._limits import announce_exact_average, posteriors_kept
 from pymc_skewgp._observations.probability import Probability
@@ -211,6 +212,9 @@ def _averaged_group(parts: list[Dataset], weights: FloatArray) -> Dataset:
 # Relative ESS of the exact evidences over EP's below which a warning says so: the rungs are climbed
 # by EP's alone, and nothing else would.
 _LEAST_EXACT_ESS = 0.3
+# Index of a tail above which draws do not give a mean (Vehtari et al., 2024, arXiv:1507.02646), the
+# part of the posterior that is its tail, and entries of a variable that are too many to look at.
+_HEAVY, _TENTH, _MOST_ENTRIES = 0.7, 0.1, 50
 
 
 def attributes_of(integral: Integral, exact: ExactPoints) -> dict[str, Any]:
@@ -258,6 +262,49 @@ def warn_of(integral: Integral, exact: ExactPoints, stacklevel: int) -> None:
         )
     for text in texts:
         warn(text, IntegrationWarning, stacklevel=stacklevel)
+
+
+def heavy_tails(objective: Searched, points: WeightedPoints) -> dict[str, float]:
+    """Hyperparameters whose means no usual number of draws gives, and the index of their tails."""
+    each = [objective.named(points.point(i)) for i in range(len(points.x))]
+    weights, found = normalized_weights(points.log_weights), {}
+    for name, first in each[0].items():
+        if first.dtype.kind == "f" and first.size <= _MOST_ENTRIES:
+            values = np.stack([named[name].ravel() for named in each])
+            found[name] = max((_tail_index(x, weights) for x in values.T), default=0.0)
+    return {name: index for name, index in found.items() if index > _HEAVY}
+
+
+def warn_of_tails(heavy: Mapping[str, float], stacklevel: int) -> None:
+    """Warn of means that draws do not give."""
+    if heavy:
+        names = ", ".join(f"{name} ({index:.2f})" for name, index in heavy.items())
+        warn(
+            f"the tail of {names} is so heavy (in brackets its index, as a Pareto k) that draws "
+            "which are too rare to be met decide the mean: that of the draws may be far off, and "
+            "mcse_mean does not see it. Quantiles are right: "
+            'az.summary(..., kind="all_median"). Or give a prior with a lighter tail.',
+            HeavyTailWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def _tail_index(x: FloatArray, weights: FloatArray) -> float:
+    """Hill's estimate from the tenth farthest from the median (1975, doi:10.1214/aos/1176343247).
+
+    Of an exponential density that is .43, of a log-normal one of sd 1 .59, of an inverse gamma of
+    shape 2, which has no variance, .71.
+    """
+    order = np.argsort(x)
+    median = x[order[np.searchsorted(np.cumsum(weights[order]), 0.5)]]
+    distance = np.abs(x - median)
+    order = np.argsort(distance)
+    first = int(np.searchsorted(np.cumsum(weights[order]), 1.0 - _TENTH))
+    least, far = distance[order[first]], order[first + 1 :]
+    total = weights[far].sum()
+    if not (least > 0.0 and total > 0.0):
+        return 0.0
+    return float(weights[far] @ np.log(distance[far] / least) / total)
 
 
 # Forecasts are means: few points give them to a hundredth, and each has a posterior of its own. So

@@ -23,10 +23,11 @@ from pymc_skewgp._learn.averaging.points import (
     EqualDraws,
     FactorTask,
     Task,
+    begun_together,
     evidence_alone,
 )
 from pymc_skewgp._learn.coordinates import Point, Searched
-from pymc_skewgp._learn.factor_evidence import FactorStart
+from pymc_skewgp._learn.factor_evidence import FactorStart, n_together
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._model.gp.latent_draws import values_of
 from pymc_skewgp._model.graph.analysis import BlockGraph
@@ -279,13 +280,24 @@ class ModelFunctions:
 
     def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
-        # One start for all, so that a task's result is that of its point.
-        starts: list[FactorStart | None] = [None] * len(self._parts)
-        for i, point in enumerate(points):
-            tasks = [self._task(point, j, start) for j, start in enumerate(starts)]
-            if not i:
-                starts = [x.begun() if isinstance(x, FactorTask) else None for x in tasks]
-            yield tasks
+        each = [self._tasks_of_part(i, points) for i in range(len(self._parts))]
+        yield from map(list, zip(*each, strict=True))
+
+    def _tasks_of_part(self, i: int, points: Sequence[Point]) -> Iterator[Task]:
+        start: FactorStart | None = None
+        waiting: list[FactorTask] = []
+        for point in points:
+            task = self._task(point, i, None)
+            if not isinstance(task, FactorTask):
+                yield task
+                continue
+            # One start for all, so that a task's result is that of its point.
+            start = start or task.begun()
+            waiting.append(task)
+            if len(waiting) >= n_together(task.terms):
+                yield from begun_together(waiting, start)
+                waiting = []
+        yield from begun_together(waiting, start)
 
     def tree(
         self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator

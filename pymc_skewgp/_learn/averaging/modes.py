@@ -82,11 +82,11 @@ class Evaluations:
     def values(self, points: Sequence[Point]) -> tuple[FloatArray, FloatArray]:
         """Log target and EP's log evidence at points."""
         self.count += len(points)
-        found = np.empty((len(points), 2))
         # EP begins from its last fixed point.
-        for i in short_path(np.array([point.x for point in points])):
-            found[i] = self._objective.total_by_ep(points[i])
-        return found[:, 0], found[:, 1]
+        order = short_path(np.array([point.x for point in points]))
+        found = np.empty((2, len(points)))
+        found[:, order] = self._objective.totals_by_ep([points[i] for i in order])
+        return found[0], found[1]
 
 
 def n_restarts(n_coordinates: int) -> int:

@@ -1,7 +1,7 @@
 """The exact evidence at points of hyperparameters, and draws of the latent functions there."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,10 +22,12 @@ from pymc_skewgp._gaussian.weights import (
 )
 from pymc_skewgp._learn.coordinates import Pattern, Point
 from pymc_skewgp._learn.factor_evidence import (
+    PAIRS_TOLERANCE,
     FactorStart,
     factor_sampler,
     factor_start,
     log_likelihood_at,
+    together,
 )
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
 from pymc_skewgp._observations.sites import SitesGiven
@@ -135,6 +137,14 @@ class FactorTask:
             "all zero there, or columns of the design are collinear. Give them a proper prior, "
             "such as pm.Normal."
         )
+
+
+def begun_together(tasks: Sequence[FactorTask], start: FactorStart | None) -> list[FactorTask]:
+    """With EP of each begun where it ends, or else at `start`."""
+    known = [(task.terms, task.sites) for task in tasks]
+    ends = start and together(known, start, PAIRS_TOLERANCE)
+    pairs = zip(tasks, ends or [None] * len(tasks), strict=True)
+    return [replace(task, start=end or start) for task, end in pairs]
 
 
 def run_tasks(

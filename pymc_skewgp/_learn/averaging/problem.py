@@ -31,7 +31,7 @@ from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.gp.variables import DataOfModel, data_of_model
 from pymc_skewgp._model.graph.collapsed import Collapsed, collapse_model
 from pymc_skewgp._model.graph.joint_gaussian import in_covariance_coordinates
-from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.ops.plain_mode import PLAIN, untraced
 from pymc_skewgp._observations.likelihood import as_inputs
 from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs
 from pymc_skewgp._validation import FloatArray
@@ -307,6 +307,7 @@ def problem_of_model(model: pm.Model, collapsed: Collapsed, start: Start) -> Int
     return IntegrationProblem(objective, objective.coordinates.each_pattern(origin), latent=latent)
 
 
+@untraced()
 def integration_problem(
     data: TrainingData, Xnew: Any, start: Start, *, drawn: bool = True
 ) -> IntegrationProblem | ManyRowsProblem:

@@ -258,16 +258,20 @@ class RowsObjective:
             return nowhere
         return Value(log_evidence + log_prior, log_evidence, flat)
 
-    def total_by_ep(self, point: Point) -> tuple[float, float]:
+    def totals_by_ep(self, points: Sequence[Point]) -> tuple[FloatArray, FloatArray]:
         """See `Objective`."""
 
         def log_evidence(rows: Rows) -> float | None:
             ep = self._fit(rows)
             return None if ep is None else ep.log_prob + rows.log_constant
 
-        log_prior = self.log_prior(point)
-        known = self.rows.evaluate(point, log_evidence) if np.isfinite(log_prior) else None
-        return (-np.inf, -np.inf) if known is None else (known + log_prior, known)
+        log_prior = np.array([self.log_prior(point) for point in points])
+        known = [
+            self.rows.evaluate(point, log_evidence) if np.isfinite(prior) else None
+            for point, prior in zip(points, log_prior, strict=True)
+        ]
+        found = np.array([-np.inf if x is None else x for x in known])
+        return found + log_prior, found
 
     def estimate(self, point: Point, n_draws: int, seed: int) -> Estimate:
         """Log evidence with its error, by mirrored pairs from EP's Gaussian.

@@ -5,7 +5,7 @@ observations as graphs of value variables, the hyperparameters that they depend 
 variables the density of the model has.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import accumulate, pairwise
 from math import prod
@@ -121,7 +121,7 @@ def part_of(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
         graph_sites.predictions_of(model, members),
     )
     if block.sites or block.potentials:
-        return part._replace(**_observed(model, members, below)._asdict())
+        return part._replace(**_observed(model, members, below).made())
     return part
 
 
@@ -207,8 +207,12 @@ class _Observations(NamedTuple):
     """What observes some members: rows, sites, and potentials that are quadratic in them."""
 
     observed: list[graph_sites.Observed]
-    sites: list[graph_sites.ObservedSites]
+    sites: list[Callable[[], graph_sites.ObservedSites]]
     potentials: list[Any]
+
+    def made(self) -> dict[str, Any]:
+        """By name, for `Block`."""
+        return {**self._asdict(), "sites": [make() for make in self.sites]}
 
 
 def _is_conjugate(model: pm.Model, rv: Any) -> bool:
@@ -237,9 +241,10 @@ def _grown(model: pm.Model, rv: Any, others: list[Any], *, rows_only: bool = Fal
                 members, grows = joint, True
     if not rows_only:  # what the mean of a function depends on is a hyperparameter
         means = [kinds.mean_and_spread(x)[0] for x in members if kinds.is_function(x)]
-        members = [x for x in members if kinds.is_function(x) or not uses_values(means, x, [])]
-        found = _observed(model, members, below)
-    return Block(members, predicted=graph_sites.predictions_of(model, members), **found._asdict())
+        kept = [x for x in members if kinds.is_function(x) or not uses_values(means, x, [])]
+        if len(kept) < len(members):
+            members, found = kept, _observed(model, kept, below)
+    return Block(members, predicted=graph_sites.predictions_of(model, members), **found.made())
 
 
 def _touches(other: Any, members: list[Any], below: dict[Any, list[Any]]) -> bool:

@@ -5,7 +5,8 @@ the latent variables, that all their ways to the log probability lead through, a
 are kept apart from there on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import pymc as pm
@@ -30,7 +31,7 @@ from pymc_skewgp._model.graph.affine import (
 )
 from pymc_skewgp._model.graph.entrywise import Coupling, checked_by_entry, coupling, rebuilt
 from pymc_skewgp._model.graph.likelihoods import LIKELIHOODS, Likelihood, RowGraphs, rows_of
-from pymc_skewgp._model.graph.members import as_member, is_function, is_gaussian
+from pymc_skewgp._model.graph.members import as_member
 from pymc_skewgp._model.ops.plain_mode import in_double
 
 # Observations of a SkewGP variable, and what in a model is in the way of an exact step.
@@ -286,57 +287,25 @@ class _Split(NamedTuple):
     log_prob: Any
 
 
-def sites_of(model: pm.Model, observed: Any, members: Sequence[Any] | None = None) -> ObservedSites:
-    """An observed variable of a model as sites.
+def sites_of(model: pm.Model, rv: Any, members: Sequence[Any]) -> Callable[[], ObservedSites]:
+    """An observed variable of a model as sites: refused at once, and made when that is called.
 
     Parameters
     ----------
     model : pymc.Model
-    observed : TensorVariable or str
-        An observed variable, or its name; one with missing values is the part that is observed.
-    members : sequence of TensorVariable, optional
-        Latent variables that the predictor is to be affine in. Default: the SkewGP variables that
-        it depends on, and with them every Gaussian variable that joins them.
+    rv : TensorVariable
+        An observed variable; one with missing values is the part that is observed.
+    members : sequence of TensorVariable
+        Latent variables that the predictor is to be affine in.
 
     Raises
     ------
     NotSitesError
         The message names what is in the way.
     """
-    rv = _as_observed(model, observed)
-    log_prob = _log_prob(model, rv)
-    if members is not None:
-        chosen = [x for x in model.free_RVs if x in members]
-        split = _split(model, rv, log_prob, chosen)
-        return _as_sites(model, rv, chosen, split)
-    used = [x for x in model.free_RVs if uses_values([log_prob], model.rvs_to_values[x], [])]
-    chosen = [x for x in used if is_function(x)]
-    if not chosen:
-        raise NotSitesError(
-            f"{rv.name} does not depend on a latent function.", "Make one by SkewGP.prior."
-        )
-    split = _split(model, rv, log_prob, chosen)
-    for other in used:
-        if other in chosen or not is_gaussian(model, other):
-            continue
-        joined = [x for x in used if x in chosen or x is other]
-        try:
-            chosen, split = joined, _split(model, rv, log_prob, joined)
-        except NotSitesError:  # a hyperparameter, or a predictor that it does not shift
-            continue
-    return _as_sites(model, rv, chosen, split)
-
-
-def _as_observed(model: pm.Model, observed: Any) -> Any:
-    name = observed if isinstance(observed, str) else observed.name
-    for known in (name, f"{name}_observed"):  # the second where some values are missing
-        rv = model.named_vars.get(known)
-        if rv is not None and rv in model.observed_RVs:
-            return rv
-    raise NotSitesError(
-        f"{name} is not an observed variable of the model.",
-        f"Observed are: {', '.join(x.name for x in model.observed_RVs) or 'none'}.",
-    )
+    chosen = [x for x in model.free_RVs if x in members]
+    split = _split(model, rv, _log_prob(model, rv), chosen)
+    return partial(_as_sites, model, rv, chosen, split)
 
 
 def _log_prob(model: pm.Model, rv: Any) -> Any:
