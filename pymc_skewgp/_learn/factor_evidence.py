@@ -88,23 +88,8 @@ class FactorRows:
         self, terms: FactorTerms, sites: SitesGiven | None, start: FactorStart | None = None
     ) -> None:
         self.terms, self.sites = terms, sites
-        self._functions: LearntFunctions | None = None
         self._start = start
-        k = terms.value.size
-        sd = np.sqrt(np.einsum("ij,ij->i", terms.factor, terms.factor))
-        zero = np.zeros(sd.size)
-        parts: list[tuple[slice, LearntSites]] = []
-        if k:
-            counts = None if np.ndim(terms.counts) == 0 else terms.counts
-            columns = terms.lower, terms.upper, terms.value, terms.noise
-            rows = LearntRows(columns, terms.offset[:k], zero[:k], counts)
-            parts.append((slice(0, k), rows))
-        if sites is not None:
-            products = None if start is None else start.products
-            own = terms.offset[k:], zero[k:], sd[k:]
-            self._functions = LearntFunctions(sites, *own, products)
-            parts.append((slice(k, None), self._functions))
-        self.parts = parts
+        self.parts = parts = _parts_of(terms, sites, None if start is None else start.products)
         patterns = [None] * len(parts) if start is None else start.patterns
         self._blocks = [
             row_block(terms.factor[own], part, pattern)
@@ -133,7 +118,7 @@ class FactorRows:
 
     def found(self) -> FactorStart:
         """After `fit`."""
-        products = None if self._functions is None else self._functions.factors.known
+        products = _products_of(self.parts)
         sites = [(block.tau, block.nu) for block in self._blocks]
         return FactorStart(sites, products, [block.pattern for block in self._blocks])
 
@@ -269,6 +254,30 @@ class FactorRows:
         return found
 
 
+def _parts_of(
+    terms: FactorTerms, sites: SitesGiven | None, products: KnownProducts | None
+) -> list[tuple[slice, LearntSites]]:
+    """Rows, then functions, with their places; of stacked terms one after the other."""
+    k = terms.value.shape[-1]
+    parts: list[tuple[slice, LearntSites]] = []
+    if k:
+        counts = terms.counts.ravel() if terms.counts.shape == terms.value.shape else None
+        columns = [x.ravel() for x in (terms.lower, terms.upper, terms.value, terms.noise)]
+        offset = terms.offset[..., :k].ravel()
+        parts.append((slice(0, k), LearntRows(columns, offset, np.zeros(offset.size), counts)))
+    if sites is not None:
+        offset = terms.offset[..., k:].ravel()
+        sd = np.sqrt(np.einsum("...i,...i->...", *[terms.factor[..., k:, :]] * 2)).ravel()
+        functions = LearntFunctions(sites, offset, np.zeros(offset.size), sd, products)
+        parts.append((slice(k, None), functions))
+    return parts
+
+
+def _products_of(parts: list[tuple[slice, LearntSites]]) -> KnownProducts | None:
+    last = parts[-1][1]
+    return last.factors.known if isinstance(last, LearntFunctions) else None
+
+
 class FactorEvidence:
     """EP's log evidence, begun each time where the last one ended.
 
@@ -390,28 +399,18 @@ class _RowsTogether:
     """Rows and sites of several hyperparameters, one after the other: `TiltedMoments` of all."""
 
     def __init__(self, known: Sequence[Known], start: FactorStart) -> None:
-        each = [terms for terms, _ in known]
+        each, n = [terms for terms, _ in known], len(known)
         terms = FactorTerms(*(np.stack([getattr(t, x) for t in each]) for x in FactorTerms._fields))
         self.factor, self.shape = terms.factor, terms.offset.shape
-        k, sites = terms.value.shape[1], [own for _, own in known if own is not None]
-        sd = np.sqrt(np.einsum("pij,pij->pi", terms.factor, terms.factor))
-        self._parts: list[tuple[slice, LearntSites]] = []
+        sites = [own for _, own in known if own is not None]
+        products = start.products and start.products.repeated(n)
+        self._parts = _parts_of(terms, joined_sites(sites) if sites else None, products)
         self.counts: FloatArray | float = 1.0
-        if k:
-            offset = terms.offset[:, :k].ravel()
-            columns = [x.ravel() for x in (terms.lower, terms.upper, terms.value, terms.noise)]
-            self._parts.append((slice(0, k), LearntRows(columns, offset, np.zeros(offset.size))))
-            if terms.counts.ndim == 2:
-                self.counts = np.ones(self.shape)
-                self.counts[:, :k] = terms.counts
-        if sites:
-            own, old = slice(k, None), start.products
-            products = None if old is None else old.repeated(len(sites))
-            offset = terms.offset[:, own].ravel()
-            given = offset, np.zeros(offset.size), sd[:, own].ravel(), products
-            self._parts.append((own, LearntFunctions(joined_sites(sites), *given)))
+        if terms.counts.shape == terms.value.shape:
+            self.counts = np.ones(self.shape)
+            self.counts[:, : terms.value.shape[1]] = terms.counts
         tau, nu = (np.concatenate(x) for x in zip(*start.sites, strict=True))
-        self.begun = np.tile(tau, (len(known), 1)), np.tile(nu, (len(known), 1))
+        self.begun = np.tile(tau, (n, 1)), np.tile(nu, (n, 1))
         p, i = np.nonzero(np.isfinite(terms.value))
         self.begun[0][p, i] = 1.0 / terms.noise[p, i]
         self.begun[1][p, i] = (terms.value[p, i] - terms.offset[p, i]) / terms.noise[p, i]
@@ -432,11 +431,10 @@ class _RowsTogether:
     def start(self, fits: SideBySide, p: int, patterns: list[Pattern | None]) -> "FactorStart":
         """Where that at one of the hyperparameters has ended."""
         sites = [(fits.tau[p, own], fits.nu[p, own]) for own, _ in self._parts]
-        own, part = self._parts[-1]
-        products = None
-        if isinstance(part, LearntFunctions):
-            n = self.factor[p, own].shape[0]
-            products = part.factors.known.part(slice(p * n, (p + 1) * n))
+        products = _products_of(self._parts)
+        if products is not None:
+            n = sites[-1][0].size
+            products = products.part(slice(p * n, (p + 1) * n))
         return FactorStart(sites, products, patterns, float(fits.log_prob[p]))
 
 

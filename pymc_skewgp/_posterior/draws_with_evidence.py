@@ -229,7 +229,8 @@ def draws_of_many(
 def _alone(
     case: Case, count: int, rng: np.random.Generator, n_candidates: int
 ) -> DrawsWithEvidence:
-    with no_warnings():  # of single cases: the whole is judged by its weights
+    # Of single cases no warnings: the whole is judged by its weights.
+    with few_blas_threads(case.given.n_rows), no_warnings():
         return draws_with_evidence(case, count, n_candidates, rng)
 
 

@@ -204,9 +204,10 @@ class SiteDraws:
         marginals = SiteMarginals(*(x[m:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
         gaussian = coordinate_gaussian(self.density.factor, marginals.tau, marginals.nu)
         given = None
-        if self._rows is not None:
-            given = self._rows.given(gaussian, replace(DEFAULT, first=self._rung))
-        return pair_proposal(gaussian, self.density, marginals, given)
+        with few_blas_threads(self.cov.size):
+            if self._rows is not None:
+                given = self._rows.given(gaussian, replace(DEFAULT, first=self._rung))
+            return pair_proposal(gaussian, self.density, marginals, given)
 
     @cached_property
     def sampler(self) -> SiteSampler:

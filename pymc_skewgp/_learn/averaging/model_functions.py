@@ -29,6 +29,7 @@ from pymc_skewgp._learn.averaging.points import (
 from pymc_skewgp._learn.coordinates import Point, Searched
 from pymc_skewgp._learn.factor_evidence import FactorStart, n_together
 from pymc_skewgp._learn.objective import Objective
+from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._model.gp.latent_draws import values_of
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
@@ -356,6 +357,10 @@ class ModelFunctions:
                     )
 
     def _task(self, point: Point, i: int, start: FactorStart | None) -> Task:
+        with few_blas_threads(self._objective.terms[i].n_rows):
+            return self._task_of(point, i, start)
+
+    def _task_of(self, point: Point, i: int, start: FactorStart | None) -> Task:
         objective, part = self._objective, self._parts[i]
         terms = objective.terms[i]
         if part is None:

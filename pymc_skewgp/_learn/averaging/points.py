@@ -29,6 +29,7 @@ from pymc_skewgp._learn.factor_evidence import (
     log_likelihood_at,
     together,
 )
+from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
 from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior.draws_with_evidence import (
@@ -106,8 +107,9 @@ class FactorTask:
         self, count: int, n_candidates: int, rng: np.random.Generator
     ) -> DrawsWithEvidence:
         """See `Task`."""
-        sampler = factor_sampler(self.terms, self.sites, self.start)[1]
-        found = sampler.singles(max(count, n_candidates), rng)
+        with few_blas_threads(self.terms.n_factorised):
+            sampler = factor_sampler(self.terms, self.sites, self.start)[1]
+            found = sampler.singles(max(count, n_candidates), rng)
         assert found.log_prob is not None
         chosen = systematic_resample(found.log_weights, count, rng)
         value = found.log_prob.value + float(self.terms.log_constant)
