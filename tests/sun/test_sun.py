@@ -498,7 +498,7 @@ def test_skewness_and_cross_covariance_are_two_names_of_one_thing():
     d = np.sqrt(np.diag(sun.scale))
     np.testing.assert_allclose(sun.cross_cov, d[:, None] * SUN_EXAMPLE_PARAMETERS["skewness"])
     np.testing.assert_allclose(sun.skewness, SUN_EXAMPLE_PARAMETERS["skewness"], rtol=1e-15)
-    again = SUN.from_cross_cov(sun.mu, sun.scale, sun.cross_cov, sun.truncation, sun.latent_cov)
+    again = SUN.from_cross_cov(*sun.parameters)
     assert again.logpdf(SUN_EXAMPLE_POINT) == pytest.approx(SUN_EXAMPLE_LOGPDF, abs=1e-11)
     assert repr(sun) == "SUN(n_dims=3, n_latent=2)"
 
