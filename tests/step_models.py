@@ -51,10 +51,6 @@ def logit_model():
     return model
 
 
-def by_invprobit(name, eta, observed):
-    return pm.Bernoulli(name, p=pm.math.invprobit(eta), observed=observed)
-
-
 def sample(model, draws=200, **options):
     """`pm.sample` in one process, without a word: two chains that are hardly tuned."""
     settings = {"tune": 20, "chains": 2, "cores": 1, "random_seed": 1, "progressbar": False}

@@ -1,7 +1,5 @@
 """Diagnostics, comparisons, plots, and results that are saved and loaded."""
 
-import copy
-import pickle
 import tempfile
 
 import matplotlib as mpl
@@ -14,7 +12,7 @@ import pymc_skewgp as sg
 from pymc_skewgp import likelihoods as of
 from pymc_skewgp.approximations import Inducing
 
-from .harness import SEED, call, calls, drawn, estimate, told
+from .harness import SEED, call, calls, drawn
 
 X = np.linspace(-2.0, 2.0, 8)[:, None]
 LABELS = np.array([0, 1, 0, 0, 1, 1, 0, 1])
@@ -191,44 +189,6 @@ def plot_of_a_prior_report():
     gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), approximation=Inducing(x[::6]))
     report = gp.posterior(x, np.arange(60) % 2).prior_report(30)
     return told_by(sg.plot_prior_report(report, ax=axes()))
-
-
-def same(a, b):
-    return all(np.array_equal(a[name][0], b[name][0]) for name in a)
-
-
-@call
-def pickled_posterior():
-    found = fit()
-    return {
-        "before": same(told(pickle.loads(pickle.dumps(found))), told(fit())),
-        "after": same(told(pickle.loads(pickle.dumps(found))), told(found)),
-        "copied": same(told(copy.deepcopy(found)), told(found)),
-    }
-
-
-@call
-def pickled_distribution():
-    y = [0, 1, 2, 0, 1, 4, 0, 3]
-    found = GP.posterior(X, y, likelihood=lambda eta: pm.Poisson.dist(pm.math.exp(eta)))
-    return {"same": same(told(pickle.loads(pickle.dumps(found))), told(found))}
-
-
-@call
-def pickled_process():
-    with pm.Model():
-        gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls")))
-    again = pickle.loads(pickle.dumps(gp)).posterior(X, LABELS, point={"ls": 0.8})
-    return {"evidence": estimate(again.log_marginal_likelihood)}
-
-
-@call
-def pickled_values():
-    sun = sg.SUN([0.0], [[1.0]], [[0.9]], [0.0], [[1.0]])
-    draws = sg.truncated_mvn(np.eye(3), 0.0, None, random_seed=SEED)
-    sun2, draws2 = pickle.loads(pickle.dumps((sun, draws)))
-    return {"sun": bool(sun2.logpdf([0.3]) == sun.logpdf([0.3])),
-            "draws": bool((draws2.draws == draws.draws).all())}  # fmt: skip
 
 
 @call

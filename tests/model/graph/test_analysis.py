@@ -38,16 +38,6 @@ def two_children(f):
     pm.Poisson("z", pt.exp(f), observed=Y[:6])
 
 
-def hidden_child(f):
-    BernoulliProbit("y", f, observed=Y[:6])
-    pm.Poisson("w", pt.exp(pm.Normal("z", f[0] + 1.0)), observed=3)
-
-
-def potential(f):
-    BernoulliProbit("y", f, observed=Y[:6])
-    pm.Potential("barrier", pt.switch(f[0] > 0, 0.0, -np.inf))
-
-
 KNOWN = "the exact step is for predictors affine in f under one of these: BernoulliProbit or "
 OTHERWISE = "Make f with SkewGP.prior(..., reparameterize=True), which NUTS samples well."
 # What is built, the reason given, and the remedy.
@@ -58,42 +48,20 @@ REFUSED = {
         f"y, which depends on f, is Bernoulli without the probit link; {KNOWN}",
         f"For labels 0 and 1 use BernoulliProbit. For other data: {OTHERWISE}",
     ),
-    "probability": (
-        lambda f: pm.Bernoulli("y", p=pm.math.sigmoid(f), observed=Y[:6]),
-        "y, which depends on f, is Bernoulli without the probit link",
-        OTHERWISE,
-    ),
-    "squared": (
-        lambda f: pm.Bernoulli("y", p=(0.5 * pt.erfc(f)) ** 2, observed=Y[:6]),
-        "without the probit link",
-        OTHERWISE,
-    ),
-    "Poisson": (
-        lambda f: pm.Poisson("y", pt.exp(f), observed=Y[:6]),
-        f"y, which depends on f, is Poisson; {KNOWN}",
-        OTHERWISE,
-    ),
     "two children": (two_children, "z, which depends on f, is Poisson", OTHERWISE),
     "unobserved": (
         unobserved,
         "y, which depends on f, is not observed.",
         "Where it is a prediction, add it to the model after pm.sample",
     ),
-    "hidden child": (hidden_child, "z, which depends on f, is not observed.", OTHERWISE),
     "missing values": (
         imputed,
         "y_observed, which depends on f, is MultivariateNormal with masked entries",
         "Leave them out: the mean and the covariance of those seen.",
     ),
-    "potential": (potential, "the potential barrier depends on f.", OTHERWISE),
     "square": (
         lambda f: BernoulliProbit("y", f**2, observed=Y[:6]),
         "the probit predictor of y is not known to be affine in f: Pow",
-        OTHERWISE,
-    ),
-    "product": (
-        lambda f: BernoulliProbit("y", f * f[::-1], observed=Y[:6]),
-        "affine in f: Mul",
         OTHERWISE,
     ),
 }
