@@ -318,32 +318,6 @@ def test_gradient_of_a_model():
     assert slopes.any()
 
 
-def test_posterior_of_a_skew_gp():
-    X = np.array([[-1e8], [-1.0], [0.2], [0.9], [2.0], [1e8]])
-    y = [0, 0, 1, 1, 0, 1]
-    with pm.Model():
-        ls = pm.InverseGamma("ls", 3, 2)
-        eta = pm.HalfNormal("eta", 2)
-    gp = sg.SkewGP(
-        cov_func=eta**2 * sg.cov.NeuralNetwork(1, ls=ls), pseudo_points=[[0.5]], phase=[1]
-    )
-    found = gp.posterior(X, y, point={"ls": 0.7, "eta": 2.0}, random_seed=3)
-
-    def kernel(X, Xs=None, diag=False):
-        matrix = 4.0 * exact_matrix(X, X if Xs is None else Xs, [0.7], 1.0)
-        return matrix.diagonal() if diag else matrix
-
-    expected = sg.SkewGPPosterior(
-        X, y, cov_func=kernel, pseudo_points=[[0.5]], phase=[1], random_seed=3
-    )
-    # The same draws under matrices equal to round-off.
-    assert found.log_marginal_likelihood.value == pytest.approx(
-        expected.log_marginal_likelihood.value, abs=1e-8
-    )
-    summary = found.predict([[0.0], [5.0]], draws=50, random_seed=1)["predictions_summary"]
-    assert np.all((summary["p_mean"] > 0.0) & (summary["p_mean"] < 1.0))
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
