@@ -133,29 +133,6 @@ class TestBernoulli:
         np.testing.assert_array_equal(log_p.eval({eta: [np.nan, np.nan]}), [-INF, -INF])
         assert pm.logcdf(BernoulliProbit.dist(eta), 0).eval({eta: [np.nan]}) == -INF
 
-    def test_dims_and_broadcasting_as_in_pymc(self):
-        """`pm.Bernoulli` has the same log density in the bulk."""
-        labels = np.array([[0, 1, 1], [1, 0, 1]])
-        models = []
-        for probit in (True, False):
-            with pm.Model(coords={"row": [0, 1], "column": list("abc")}) as model:
-                eta = pm.Normal("f", dims="column") + pm.Normal("g", dims="row")[:, None]
-                if probit:
-                    BernoulliProbit("y", eta, observed=labels, dims=("row", "column"))
-                else:
-                    pm.Bernoulli("y", p=pm.math.invprobit(eta), observed=labels)
-            models.append(model)
-        point = {"f": np.array([0.3, -0.2, 1.0]), "g": np.array([0.5, -1.0])}
-        ours, theirs = (model.compile_logp()(point) for model in models)
-        # PyMC's invprobit divides by a root of two in single precision: 1e-8 off.
-        assert ours == pytest.approx(theirs, abs=1e-6)
-        with models[0]:
-            prior = pm.sample_prior_predictive(50, random_seed=1)
-        assert prior["prior_predictive"]["y"].dims == ("chain", "draw", "row", "column")
-        assert set(np.unique(prior["prior_predictive"]["y"])) == {0, 1}
-        dlogp = models[0].compile_dlogp(mode="NUMBA")(point)
-        np.testing.assert_allclose(dlogp, models[1].compile_dlogp()(point), atol=1e-6)
-
     def test_unobserved_and_missing_labels(self):
         with pm.Model() as model:
             BernoulliProbit("y", 0.0, shape=4)
@@ -254,15 +231,6 @@ class TestIntervals:
         expected = [normal.logcdf(1.0), between, normal.logsf(1.0), normal.logpdf(0.0)]
         for value in ([-3.0, 0.0, 1.0, 0.0], [1.0, 0.5, 9.0, 0.0]):
             np.testing.assert_allclose(pm.logp(y, value).eval(), expected, rtol=1e-12)
-
-    def test_limits_that_agree_with_censoring(self):
-        """`pm.Censored` has another point of view of the same numbers."""
-        values = np.array([0.0, 0.3, 2.0])
-        ours = IntervalNormal.dist(0.2, 1.3, [-INF, 0.0, 2.0], [0.0, 0.0, INF])
-        theirs = pm.Censored.dist(pm.Normal.dist(0.2, 1.3), lower=0.0, upper=2.0, shape=3)
-        expected = pm.logp(theirs, values).eval()
-        # PyMC's distribution function divides by a root of two in single precision: 1e-8 off.
-        np.testing.assert_allclose(pm.logp(ours, values).eval(), expected, atol=1e-7)
 
     def test_draws(self):
         n = 40_000

@@ -223,22 +223,6 @@ class TestSeeds:
         np.testing.assert_array_equal(first, self.draw(np.random.default_rng(7)))
         np.testing.assert_array_equal(first, self.draw(np.random.SeedSequence(7)))
 
-    def test_different_ones_do_not(self):
-        f = [self.draw(seed)[..., :8] for seed in (7, 8, None, None)]
-        for i in range(4):
-            for j in range(i):
-                assert (f[i] != f[j]).all()
-
-
-class TestData:
-    def test_default_is_that_of_the_marginal_likelihood(self):
-        with pm.Model():
-            gp = process()
-            gp.marginal_likelihood("labels", X, Y)
-        tree = gp.sample_latent(trace(**SHORT), random_seed=1, progressbar=False)
-        other = gp.sample_latent(trace(**SHORT), X=X, y=Y, random_seed=1, progressbar=False)
-        np.testing.assert_array_equal(tree["posterior"]["f"], other["posterior"]["f"])
-
 
 class TestPlainErrors:
     def refuse(self, error, message, idata=None, **changes):

@@ -109,24 +109,6 @@ def test_deterministics_and_shapes_are_no_children():
     assert len(find_observed(model, f)) == 1
 
 
-def test_all_that_is_said_of_a_function():
-    with pm.Model() as model:
-        eta = pm.HalfNormal("eta")
-        arguments = sun_arguments(X[:6], 2)
-        arguments["scale"] = eta * arguments["scale"]
-        f = UnifiedSkewNormal("f", **arguments)
-        BernoulliProbit("y", f + pm.Cauchy("b", 0.0, 1.0), observed=Y[:6])
-        pm.Normal("other", eta, observed=1.0)
-        barrier = pm.Potential("barrier", -eta)
-    found = analyse(model, f)
-    assert (found.names, found.n_latent) == (["f"], 2)
-    assert [y.name for y in found.observed] == ["y"]
-    assert [y.likelihood.name for y in found.observed] == ["probit"]
-    assert found.hyperparameters == [model.rvs_to_values[x] for x in (eta, model["b"])]
-    assert {x.name for x in found.rest} == {"eta", "b", "other", "barrier"}
-    assert barrier in found.rest
-
-
 def evaluated(model, found):
     """Prior and rows at the initial point, by NumPy."""
     rows = [x for y in found.observed for x in (y.A, y.a) if x is not None]

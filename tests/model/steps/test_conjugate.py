@@ -216,18 +216,6 @@ def test_one_instance_serves_several_runs_and_reads_new_data():
     assert np.abs(mirrored.mean(axis=(0, 1)) + first.mean(axis=(0, 1))).max() < 0.35
 
 
-def test_inputs_in_pm_data():
-    """Kernel, labels and number of points are read when sampling starts."""
-    with pm.Model() as model:
-        x, y = pm.Data("x", X[:6]), pm.Data("labels", Y[:6])
-        n = x.shape[0]
-        cov = pt.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-6 * pt.eye(n)
-        f = UnifiedSkewNormal("f", 0.0, cov, pt.zeros((n, 0)), np.zeros(0), np.zeros((0, 0)))
-        BernoulliProbit("y", f, observed=y)
-        pm.set_data({"x": X[:9], "labels": Y[:9]})
-    assert sample(model, draws=20).posterior["f"].shape == (2, 20, 9)
-
-
 def test_a_step_does_not_write_into_the_point():
     model = probit_model()
     with model:
@@ -244,15 +232,18 @@ def test_a_step_does_not_write_into_the_point():
     assert not stats["refreshed"]
 
 
-@pytest.mark.parametrize("module", [pickle, cloudpickle])
-def test_pickling(module):
-    model = probit_model(s=2)
+@pytest.mark.parametrize(
+    ("module", "make"), [(pickle, lambda: probit_model(s=2)), (cloudpickle, logit_model)]
+)
+def test_pickling(module, make):
+    model = make()
     with model:
-        step = ConjugateStep([model["f"]], n_proposals=5)
+        step = ConjugateStep([model["f"]], n_proposals=5, compile_kwargs={"mode": PLAIN})
     copied = module.loads(cloudpickle.dumps(step))
     assert copied.n_proposals == 5
     ends = [walk(one, model, 40, seed=3)[-1]["f"] for one in (step, copied)]
-    np.testing.assert_array_equal(*ends)
+    # Under sites functions are compiled anew: round-off.
+    np.testing.assert_allclose(*ends, rtol=1e-6 if make is logit_model else 0.0)
     copied.sampling_state = step.sampling_state
     assert copied.sampling_state.n_proposals == 5
 

@@ -57,23 +57,6 @@ def test_constants_leave_nothing_to_move():
     assert hyperparameters(model).names == []
 
 
-def test_points_and_vectors():
-    """One vector for all of them, in their order, and back."""
-    model = crowded_model()
-    found = hyperparameters(model)
-    given = {"eta_log__": np.array(0.5), "ls_log__": np.array(0.0), "slope": np.array([2.0, 3.0])}
-    point = model.initial_point() | given
-    state = found.state(point, None)
-    assert state.values.tolist() == [0.5, 0.0, 2.0, 3.0, 0.0]
-    later = found.state(point, state._replace(widths=np.full(5, 0.3)))
-    assert later.widths.tolist() == [0.3] * 5
-    moved = found.point(np.arange(5.0), point)
-    assert moved["slope"].tolist() == [2.0, 3.0]
-    assert float(moved["ls_log__"]) == 1.0
-    assert moved.keys() == point.keys()
-    assert moved["g"] is point["g"]
-
-
 def test_density_of_all_but_the_function():
     """Priors, an observation of the lengthscale, and the probability that normalises f's density.
 

@@ -201,27 +201,6 @@ def test_a_chain_depends_on_its_seed_alone():
     assert (steps(step, model, 5, seed=6) != first).all()
 
 
-def test_new_data_are_read_when_a_chain_begins():
-    with pm.Model() as model:
-        lapsing(prior(X[:6]), pm.Data("labels", LABELS))
-        step = ConjugateStep([model["f"]])
-        steps(step, model, 2)
-        pm.set_data({"labels": np.ones(6, int)})
-        ones = steps(step, model, 300)
-    assert ones.mean() > 0.3
-
-
-def test_hyperparameters_left_to_others_stay():
-    model = model_of(lapsing)
-    with model:
-        step = ConjugateStep([model["f"]], collapse=False)
-    step.setup_chain(np.random.default_rng(1), 0, 2)
-    start = model.initial_point()
-    point, _ = step.step(start)
-    assert point["rate_logodds__"] == start["rate_logodds__"]
-    assert (point["f"] != start["f"]).all()
-
-
 def test_lin_ess_draws_from_the_same_distribution():
     """Means over 400 draws of each: their difference has the standard error of both."""
     model = model_of(lambda f: pm.Bernoulli("y", p=0.1 + 0.8 * PHI(f), observed=LABELS))
