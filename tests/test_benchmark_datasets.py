@@ -138,18 +138,6 @@ def test_a_fetched_set_is_cut_to_its_first_two_classes(datasets, monkeypatch, la
     assert [array.dtype for array in found] == [np.float64, np.int64]
 
 
-def test_names_are_spelt_as_the_package_does_and_sets_kept_in_the_cache(
-    datasets, monkeypatch, tmp_path
-):
-    calls = []
-    package(monkeypatch, made_up(calls=calls), classification=("made_up", "parity5+5"))
-    # The last is among the package's regression sets.
-    for name in ("made-up", "made_up", "parity5+5", "banana"):
-        datasets.pmlb(tmp_path, name)
-    kept = tmp_path / "cache" / "pymc_skewgp" / "pmlb"
-    assert calls == [(name, kept) for name in ("made_up", "made_up", "parity5+5", "banana")]
-
-
 @pytest.mark.parametrize("given", [True, False])
 def test_without_the_package_the_refusal_says_what_to_do(datasets, tmp_path, given):
     data = tmp_path if given else None

@@ -216,30 +216,11 @@ class TestOutOfTheSupport:
         assert np.isfinite(found[0])
         np.testing.assert_array_equal(found[1:], -np.inf)
 
-    SCALES = {  # noqa: RUF012
-        "indefinite": [[1.0, 1.5], [1.5, 1.0]],  # with noise on the diagonal a covariance
-        "negative variance": [[-0.5, 0.0], [0.0, 1.0]],  # with noise as well
-        "far off": [[1.0, 9.0], [9.0, 1.0]],
-        "NaN": [[np.nan, 0.0], [0.0, 1.0]],
-        "NaN off the diagonal": [[1.0, np.nan], [np.nan, 1.0]],
-        "infinite": [[np.inf, 0.0], [0.0, 1.0]],
-    }
-
-    def test_covariances(self, functions):
+    def test_no_covariance_and_one_again(self, functions):
         for function in functions:
-            for name, scale in self.SCALES.items():
-                value, *gradient = function(np.zeros(2), np.array(scale))
-                assert value == -np.inf, name
-                for part in gradient:
-                    assert np.isfinite(part).all(), name
-
-    def test_location(self, functions):
-        for function in functions:
-            for mu in ([np.nan, 0.0], [np.inf, np.nan]):
-                assert function(np.array(mu), np.eye(2))[0] == -np.inf
-
-    def test_valid_again(self, functions):
-        for function in functions:
+            value, *gradient = function(np.zeros(2), np.array([[-0.5, 0.0], [0.0, 1.0]]))
+            assert value == -np.inf
+            assert all(np.isfinite(part).all() for part in gradient)
             value, *gradient = function(ONE_LATENT["mu"], ONE_LATENT["scale"])
             assert np.isfinite(value)
             assert all((part != 0).all() for part in gradient)
@@ -261,13 +242,8 @@ class TestWrongConstants:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"mu": [0.0, np.nan]}, "mu holds 1 NaN"),
-            ({"mu": [0.0, 0.0, 0.0]}, "mu must have length 2, got 3"),
             ({"scale": [[1.0, 2.0], [2.0, 1.0]]}, "scale is not positive definite"),
-            ({"scale": [[1.0, 0.5], [0.0, 1.0]]}, "scale is not symmetric"),
             ({"skewness": [[0.95], [-0.95]]}, r"C from skewness\) is not positive definite"),
-            ({"truncation": [np.inf]}, "truncation holds 1 infinite"),
-            ({"latent_cov": [[-1.0]]}, "latent_cov is not positive definite"),
             ({"method": "mcmc"}, "method must be one of"),
             ({"n_draws": 0}, "n_draws must be at least 1"),
         ],
