@@ -222,16 +222,10 @@ def approximation_that_is_rough():
 refuses(
     nan_in_values=(ValueError, "y must be finite", "1 NaN", lambda:
         GP.posterior(X, [np.nan, *VALUES[1:]], likelihood=of.Gaussian(0.3))),
-    counts_that_are_not_whole=(ValueError, "y", "integers", lambda:
-        GP.posterior(X, VALUES**2, likelihood=of.Poisson())),
-    negative_waiting_times=(ValueError, "y", "positive", lambda:
-        GP.posterior(X, VALUES, likelihood=of.Gamma(2.0))),
     more_successes_than_trials=(ValueError, "y must not exceed the number of trials n", lambda:
         GP.posterior(X, np.full(8, 4), likelihood=of.BinomialProbit(3))),
     unknown_level=(ValueError, "y", "0 to 2", lambda:
         GP.posterior(X, np.arange(8), likelihood=of.OrderedProbit([-0.5, 0.5]))),
-    cut_points_without_order=(ValueError, "cutpoints must increase", lambda:
-        GP.posterior(X, np.arange(8) % 3, likelihood=of.OrderedProbit([0.5, -0.5]))),
     item_against_itself=(ValueError, "repeats one", lambda:
         GP.posterior(X, [[0, 1], [2, 2]], likelihood=of.Preference())),
     item_that_is_not_there=(ValueError, "y names item 8 in row 1", "0 to 7", lambda:
@@ -256,16 +250,12 @@ refuses(
         sg.SkewGP(mean_func=0.3, cov_func=RBF)),
     approximation_that_is_none=(sg.ApproximationError, "approximation must be", lambda:
         sg.SkewGP(cov_func=RBF, approximation="sparse")),
-    pseudo_points_that_coincide=(ValueError, "pseudo_points 0 and 1 coincide", lambda:
-        sg.SkewGP(cov_func=RBF, pseudo_points=[[0.5], [0.5]]).posterior(X, LABELS)),
     phase_without_points=(ValueError, "phase and truncation belong to pseudo_points", lambda:
         sg.SkewGPPosterior(X, LABELS, cov_func=kernel, phase=[1])),
     distribution_that_mixes_rows=(sg.NotSitesError, "Sum", lambda:
         GP.posterior(X, VALUES, likelihood=lambda eta: pm.Normal.dist(eta - eta.sum(), 1.0))),
     likelihood_that_returns_a_number=(TypeError, "distribution", lambda:
         GP.posterior(X, VALUES, likelihood=lambda eta: 3.0)),
-    data_out_of_the_support=(ValueError, "outside of the support of Poisson", "drop those", lambda:
-        GP.posterior(X, -np.ones(8), likelihood=lambda eta: pm.Poisson.dist(pm.math.exp(eta)))),
     point_that_is_a_list=(TypeError, "point must map names to values", lambda:
         learnable().posterior(X, LABELS, point=[0.5])),
     new_points_with_nan=(ValueError, "Xnew holds 1 NaN", lambda:
@@ -302,8 +292,6 @@ refuses(
         sg.find_hyperparameters(learnable(), **QUIET)),
     start_of_an_unknown_name=(ValueError, "start has lengthscale", "ls", lambda:
         sg.find_hyperparameters(learnable(), X, LABELS, start={"lengthscale": 1.0}, **QUIET)),
-    start_that_is_impossible=(ValueError, "outside of the support of ls", lambda:
-        sg.find_hyperparameters(learnable(), X, LABELS, start={"ls": -1.0}, **QUIET)),
     estimator_that_is_not_fitted=(NotFittedError, "SkewGPClassifier", "fit", lambda:
         sg.SkewGPClassifier().predict(X)),
     estimator_of_one_class=(ValueError, "class", lambda:
