@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from arviz_base import from_dict
-from oracles import ou_probit_marginals, probit_posterior_quadrature
+from oracles import ou_probit_marginals
 from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp import LowEffectiveSampleWarning, SkewGP
@@ -87,27 +87,6 @@ def test_marginals_of_an_exact_filter():
     assert_mean(f, exact.mean)
     assert_mean((f - exact.mean) ** 2, exact.variance)
     assert_mean((f - exact.mean) ** 3, exact.third)
-
-
-def test_function_at_old_and_new_inputs_is_drawn_together():
-    """n = 2 and one new input: f* is a regression on f plus noise of its own."""
-    x, y, new = np.array([[0.0], [0.7]]), [1, 0], np.array([[0.4]])
-    K = 2.25 * np.exp(-np.abs(x - x.T) / 0.8)
-    cross = 2.25 * np.exp(-np.abs(x - new.T) / 0.8)[:, 0]
-    weights = np.linalg.solve(K, cross)
-    exact = probit_posterior_quadrature(K, y)
-    variables = {name: constant(value) for name, value in POINT.items()}
-    tree = process().sample_latent(
-        trace(**variables), X=x, y=y, Xnew=new, random_seed=3, progressbar=False
-    )
-    f = tree["posterior"]["f"].to_numpy()
-    star = tree["predictions"]["f"].to_numpy()
-    off, star_off = f - exact.mean, star - weights @ exact.mean
-    assert_mean(off * star_off, exact.cov @ weights)
-    assert_mean(star_off**2, 2.25 - weights @ cross + weights @ exact.cov @ weights)
-    residual = star - (f @ weights)[..., None]
-    assert_mean(residual, 0.0)
-    assert_mean(residual * off, 0.0)
 
 
 def test_same_inputs_give_the_same_values():

@@ -12,7 +12,7 @@ from pymc_skewgp._mcmc.site_chain import IndependenceMove
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.analysis import analyse
-from pymc_skewgp._model.steps.block_move import BlockMove, Kernel
+from pymc_skewgp._model.steps.block_move import BlockMove, Kernel, LatentAtPoint
 from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 
 pytestmark = pytest.mark.usefixtures("in_python")
@@ -152,3 +152,19 @@ def test_without_collapse_they_are_left_to_others():
     point, _ = step.step(start)
     assert point["eta_log__"] == start["eta_log__"]
     assert (point["f"] != start["f"]).any()
+
+
+def test_nothing_is_evaluated_anew_while_nothing_changes():
+    """The same object while the inputs that matter keep their values, wherever they are stored."""
+    model = crowded_model()
+    latent = LatentAtPoint(model, analyse(model, model["f"], only=[model["f"]]))
+    point = model.initial_point()
+    first = latent.model(point)
+    point["unrelated_log__"], point["f"] = np.array(3.0), point["f"] + 1.0
+    assert latent.model(point) is first
+    storage = {name: np.array(value) for name, value in point.items()}
+    assert latent.model(storage) is first
+    storage["eta_log__"][...] += np.log(2.0)  # in place, as parallel chains do
+    second = latent.model(storage)
+    jitter = 1e-6 * np.eye(6)
+    np.testing.assert_allclose(second.prior.scale - jitter, 4.0 * (first.prior.scale - jitter))
