@@ -1,7 +1,5 @@
 """PyMC models: `pm.sample` with the package's steps, and functions that are integrated out."""
 
-import warnings
-
 import numpy as np
 import pymc as pm
 
@@ -19,42 +17,23 @@ KERNEL = 1.5**2 * pm.gp.cov.ExpQuad(1, ls=0.7)
 
 def sample(draws=500, **more):
     settings = {"chains": 2, "cores": 1, "progressbar": False, "compute_convergence_checks": False}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pm.exceptions.ImputationWarning)
-        return pm.sample(draws, tune=200, random_seed=SEED, **settings, **more)
+    return pm.sample(draws, tune=200, random_seed=SEED, **settings, **more)
 
 
-def function(name="f", **options):
-    return sg.SkewGP(cov_func=KERNEL, **options).prior(name, X)
+def function(**options):
+    return sg.SkewGP(cov_func=KERNEL, **options).prior("f", X)
 
 
-def numbers(tree, *names):
-    """Means of variables, f at 0.6 by itself, with errors by their effective sample sizes."""
-    found = {name: tree["posterior"][name] for name in names}
-    return {
-        f"{name}_{k}": v
-        for name, x in found.items()
-        for k, v in drawn(x[..., 4] if x.ndim == 3 else x).items()
-    }
+def at_one_place(tree):
+    """Moments of f at 0.6."""
+    return {f"f_{name}": x for name, x in drawn(tree["posterior"]["f"][..., 4]).items()}
 
 
-def sampled(*names, draws=500, slow=False):
-    """A call of `pm.sample` in the model that a function makes, and of variables' means."""
-
-    def add(build):
-        def run():
-            with pm.Model():
-                build()
-                return numbers(sample(draws), *names)
-
-        return call(run, build.__name__, slow=slow)
-
-    return add
-
-
-@sampled("f", draws=8000)
+@call
 def labels():
-    sg.BernoulliProbit("y", function(pseudo_points=[[0.5]]), observed=LABELS)
+    with pm.Model():
+        sg.BernoulliProbit("y", function(pseudo_points=[[0.5]]), observed=LABELS)
+        return at_one_place(sample(8000))
 
 
 @call
@@ -62,7 +41,7 @@ def labels_by_the_step_itself():
     with pm.Model():
         f = function()
         pm.Bernoulli("y", p=pm.math.invprobit(f), observed=LABELS)
-        return numbers(sample(4000, step=sg.ConjugateStep([f], n_proposals=8)), "f")
+        return at_one_place(sample(4000, step=sg.ConjugateStep([f], n_proposals=8)))
 
 
 @call
@@ -70,66 +49,16 @@ def labels_by_lin_ess():
     with pm.Model():
         f = function()
         sg.BernoulliProbit("y", f, observed=LABELS)
-        return numbers(sample(step=sg.LinESS([f], n_steps=5)), "f")
-
-
-@sampled("f", "alpha", slow=True)
-def over_dispersed_counts():
-    alpha = pm.Gamma("alpha", 3.0, 1.0)
-    pm.NegativeBinomial("y", mu=pm.math.exp(function()), alpha=alpha, observed=COUNTS)
-
-
-@sampled("f", slow=True)
-def rows_beside_counts():
-    f = function(pseudo_points=[[0.5]])
-    sg.BernoulliProbit("y", f, observed=LABELS)
-    pm.Poisson("z", pm.math.exp(f), observed=COUNTS)
+        return at_one_place(sample(step=sg.LinESS([f], n_steps=5)))
 
 
 @call(slow=True)
-def effects_of_groups():
+def rows_beside_counts():
     with pm.Model():
-        tau = pm.HalfNormal("tau", 1.0)
-        u = pm.Normal("u", 0.0, tau, shape=3)
-        sg.BernoulliProbit("y", function() + u[[0, 0, 1, 1, 2, 2]], observed=LABELS)
-        tree = sample(1000)
-        return numbers(tree, "f", "tau") | drawn(tree["posterior"]["u"][..., 0])
-
-
-@sampled("f", "g", "alpha", draws=1000, slow=True)
-def two_functions():
-    alpha = pm.Normal("alpha", 0.0, 1.0)
-    f, g = function(), function("g")
-    pm.Normal("y", f, 0.3, observed=VALUES)
-    sg.BernoulliProbit("z", g + alpha * f, observed=LABELS)
-
-
-@sampled("f", "lapse", draws=1000, slow=True)
-def lapses():
-    lapse = pm.Beta("lapse", 1.0, 9.0)
-    p = lapse / 2 + (1 - lapse) * pm.math.invprobit(function())
-    pm.Bernoulli("y", p=p, observed=LABELS)
-
-
-@call
-def duels_with_ties():
-    pairs = np.array([[0, 1], [2, 3], [4, 0], [1, 5]])
-    with pm.Model():
-        sg.PreferenceProbit("y", function(), pairs, 0.5, threshold=0.3, observed=[1, 0, -1, 0])
-        return numbers(sample(4000), "f")
-
-
-@call
-def missing_labels():
-    with pm.Model():
-        masked = np.ma.masked_array(LABELS, mask=[0, 0, 1, 0, 0, 0])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", pm.exceptions.ImputationWarning)
-            sg.BernoulliProbit("y", function(), observed=masked)
-        tree = sample()
-        return numbers(tree, "f") | {
-            "missing": drawn(tree["posterior"]["y_unobserved"].astype(float))["mean"]
-        }
+        f = function(pseudo_points=[[0.5]])
+        sg.BernoulliProbit("y", f, observed=LABELS)
+        pm.Poisson("z", pm.math.exp(f), observed=COUNTS)
+        return at_one_place(sample())
 
 
 def integrated(y=LABELS, likelihood=None, method="twisted", error=3e-3, **options):
