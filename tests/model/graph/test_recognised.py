@@ -5,14 +5,12 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from pymc.distributions.transforms import ordered
-from step_models import X, prior
+from step_models import X, analyse, prior, rows
 
 from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.distributions.probit import ChoiceProbit, IntervalNormal, PreferenceProbit
-from pymc_skewgp._model.graph.analysis import analyse
 from pymc_skewgp._model.graph.links import link_of
 from pymc_skewgp._model.graph.sites import find_observed
-from pymc_skewgp._model.steps.block_move import LatentAtPoint
 
 pytestmark = pytest.mark.usefixtures("in_python")
 
@@ -22,13 +20,12 @@ VALUES = np.array([-0.3, 0.6, 0.4, 1.0, -0.8, 2.0])
 INF = np.inf
 
 
-def rows(build):
+def rows_of(build):
     """Observations at the initial point, of a model in which `build` is called with f."""
     with pm.Model() as model:
         f = prior(X[:N])
         build(f)
-    latent = LatentAtPoint(model, analyse(model, f))
-    return latent.model(model.initial_point()).observations
+    return rows(model)
 
 
 def refused(build):
@@ -108,7 +105,7 @@ class TestOrderedProbit:
             eta = (f - f[0]) / 3.0 - 1.0
             pm.OrderedProbit("y", eta, c, compute_p=compute_p, observed=levels, **more)
 
-        found = rows(build)
+        found = rows_of(build)
         inner = {
             "constant": np.tile([-0.5, 0.7], (N, 1)),
             "random": np.tile([-1.0, 1.0], (N, 1)),
@@ -213,7 +210,7 @@ IMPOSSIBLE = {
 def test_impossible_data(name):
     build, data, message = IMPOSSIBLE[name]
     with pytest.raises(ValueError, match=message):
-        rows(lambda f: build(f, np.array(data)))
+        rows_of(lambda f: build(f, np.array(data)))
 
 
 NOISE = {
@@ -236,14 +233,14 @@ def test_noise_that_is_not_positive(name):
     """Refused where it is data; no place for a chain to be where it is random."""
     for sd in (0.0, -1.0):
         with pytest.raises(ValueError, match="the noise of y must be positive"):
-            rows(lambda f, sd=sd: NOISE[name](f, sd))
-    found = rows(lambda f: NOISE[name](f, pm.Normal("sd", initval=-1.0)))
+            rows_of(lambda f, sd=sd: NOISE[name](f, sd))
+    found = rows_of(lambda f: NOISE[name](f, pm.Normal("sd", initval=-1.0)))
     assert np.isnan(found.variances).all()
 
 
 def test_a_threshold_below_zero_is_no_place_for_a_chain():
     """Nor an error there: the data may have ties at others."""
-    found = rows(
+    found = rows_of(
         lambda f: PreferenceProbit(
             "y", f, PAIRS, 1.0, pm.Normal("d", initval=-1.0), observed=[1, 0]
         )

@@ -6,12 +6,11 @@ import pymc as pm
 import pytest
 from arviz_stats.base import array_stats
 from scipy.stats import expon, multivariate_normal, norm
-from step_models import KNOTS, PHASE, rbf, sample, walk
+from step_models import KNOTS, PHASE, analyse, rbf, sample, walk
 
 from pymc_skewgp._mcmc.site_chain import IndependenceMove
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.graph.analysis import analyse
 from pymc_skewgp._model.steps.block_move import BlockMove, Kernel, LatentAtPoint
 from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 

@@ -10,13 +10,11 @@ from pymc.distributions.transforms import ordered
 from pymc.exceptions import ImputationWarning
 from pymc.sampling.mcmc import assign_step_methods
 from scipy.stats import binomtest, chisquare, kstest, norm
-from step_models import X, prior, rbf, sample, sun_arguments, walk
+from step_models import X, analyse, prior, rbf, rows, sample, sun_arguments, walk
 
 import pymc_skewgp as sg
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
-from pymc_skewgp._model.graph.analysis import analyse
 from pymc_skewgp._model.graph.collapsed import collapse_model
-from pymc_skewgp._model.steps.block_move import LatentAtPoint
 from pymc_skewgp._model.steps.sun_step import Predictions
 from pymc_skewgp._observations.observations import as_matrix
 
@@ -82,11 +80,6 @@ def model_of(observe, *args):
 def with_missing(name):
     observe, data = CASES[name]
     return model_of(observe, np.ma.masked_array(data, mask=MISSING), np.arange(N))
-
-
-def rows(model):
-    latent = LatentAtPoint(model, analyse(model, model["f"]))
-    return latent.model(model.initial_point()).observations
 
 
 @pytest.mark.parametrize("name", CASES)

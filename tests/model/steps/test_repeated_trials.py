@@ -7,10 +7,9 @@ import pytest
 from likelihood_oracles import function_grid
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp
-from step_models import sample
+from step_models import analyse, sample
 
 from pymc_skewgp import BernoulliProbit, SkewGP
-from pymc_skewgp._model.graph.analysis import analyse
 from pymc_skewgp._model.steps.block_move import LatentAtPoint
 
 X = np.array([[0.0], [0.8]])
