@@ -53,6 +53,15 @@ def logit_model():
     return model
 
 
+def scaled_model():
+    """Labels of an Ornstein-Uhlenbeck process at six inputs, whose scale is a hyperparameter."""
+    with pm.Model() as model:
+        kernel = pm.LogNormal("eta", 0.3, 0.6) ** 2 * pm.gp.cov.Matern12(1, ls=0.8)
+        f = SkewGP(cov_func=kernel).prior("f", X[2::3, None])
+        BernoulliProbit("y", f, observed=Y[2::3])
+    return model
+
+
 def sample(model, draws=200, **options):
     """`pm.sample` in one process, without a word: two chains that are hardly tuned."""
     settings = {"tune": 20, "chains": 2, "cores": 1, "random_seed": 1, "progressbar": False}

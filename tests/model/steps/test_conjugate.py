@@ -20,12 +20,12 @@ from step_models import (
     probit_model,
     rbf,
     sample,
+    scaled_model,
     sun_arguments,
     walk,
 )
 
 from pymc_skewgp._errors import InexactStepWarning, NotConjugateError, NotConjugateWarning
-from pymc_skewgp._gaussian.truncated import mvn_logcdf
 from pymc_skewgp._mcmc import augmentation as noise
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
@@ -101,60 +101,6 @@ def test_moments_agree_with_the_exact_posterior(s):
     assert not stats["refreshed"].any()
 
 
-def hierarchical_model(n=15):
-    with pm.Model() as model:
-        log_lengthscale = pm.Normal("log_lengthscale", -0.5, 0.7)
-        log_variance = pm.Normal("log_variance", 0.5, 0.7)
-        distance = (X[:n, None] - X[:n]) ** 2
-        cov = pt.exp(log_variance - 0.5 * distance * pt.exp(-2.0 * log_lengthscale))
-        none = np.zeros((n, 0)), np.zeros(0), np.zeros((0, 0))
-        f = UnifiedSkewNormal("f", 0.0, cov + 0.2 * pt.eye(n), *none)
-        BernoulliProbit("y", f, observed=Y[:n])
-    return model
-
-
-def hyperparameters_by_quadrature(n=15, points=12):
-    """Mean and sd of both, by a Gauss-Hermite grid on the prior and the evidence at each node.
-
-    Evidences have errors below .002 nats (1024 draws of the sequential sampler); 12 nodes a side.
-    """
-    nodes, weights = np.polynomial.hermite_e.hermegauss(points)
-    distance, sign = (X[:n, None] - X[:n]) ** 2, 2.0 * Y[:n] - 1.0
-    log_lengthscale, log_variance = (
-        x.ravel() for x in np.meshgrid(-0.5 + 0.7 * nodes, 0.5 + 0.7 * nodes, indexing="ij")
-    )
-    evidence = []
-    for a, b in zip(log_lengthscale, log_variance, strict=True):
-        cov = np.exp(b - 0.5 * distance * np.exp(-2.0 * a)) + 0.2 * np.eye(n)
-        matrix = sign[:, None] * cov * sign + np.eye(n)
-        evidence.append(mvn_logcdf(np.zeros(n), matrix, n_draws=1024).value)
-    p = np.exp(np.array(evidence) - max(evidence)) * np.outer(weights, weights).ravel()
-    p /= p.sum()
-    values = np.stack([log_lengthscale, log_variance])
-    mean = values @ p
-    return mean, np.sqrt((values**2) @ p - mean**2)
-
-
-@pytest.mark.slow(ci=True)
-@pytest.mark.parametrize("nuts", [False, True])
-def test_hyperparameters_agree_with_quadrature(nuts):
-    """`ConjugateStep` for all, by default; or NUTS for both given f, and both given the rows.
-
-    Without the nugget f would all but determine its lengthscale, and NUTS would mix slowly.
-    """
-    model = hierarchical_model()
-    with model:
-        step = ConjugateStep([model["f"]]) if nuts else None
-    idata = sample(model, draws=2000, tune=500, step=step)
-    draws = np.stack(
-        [idata.posterior[name].values for name in ("log_lengthscale", "log_variance")], axis=-1
-    )
-    mean, sd = hyperparameters_by_quadrature()
-    assert array_stats.ess(draws, chain_axis=0, draw_axis=1).min() > 100
-    assert_agrees(draws, mean, sd, unseen=0.01)
-    assert (idata.sample_stats["refreshed"].mean() > 0.9) == nuts
-
-
 def effects_model():
     """A function and effects of groups, whose level and scale are moved as well."""
     with pm.Model(coords={"group": list("abc")}) as model:
@@ -174,7 +120,7 @@ IN_CI, NIGHTLY = pytest.mark.slow(ci=True), pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "context", "step"),
     [
-        (lambda: hierarchical_model(6), "fork", None),
+        (scaled_model, "fork", None),
         (logit_model, "fork", None),
         (lambda: probit_model(6, 1), "fork", lin_ess_of),
         pytest.param(effects_model, "fork", None, marks=IN_CI),
