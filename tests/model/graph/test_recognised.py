@@ -85,33 +85,33 @@ class TestProbitLink:
         assert link is None or link.probit is None
 
 
+CUTS = {
+    "constant": [-0.5, 0.7],
+    "random": [-1.0, 1.0],
+    "one": [0.1],
+    "for each": np.linspace(-1, 1, 2) + np.arange(N)[:, None],
+}
+
+
 class TestOrderedProbit:
     @pytest.mark.parametrize("compute_p", [True, False])
     @pytest.mark.parametrize("scale", [None, 2.0, "random"])
-    @pytest.mark.parametrize("cuts", ["constant", "random", "one", "for each"])
+    @pytest.mark.parametrize("cuts", CUTS)
     def test_arguments_are_found(self, compute_p, scale, cuts):
         """However they are given; eta itself holds differences and quotients."""
         levels = np.minimum(LEVELS, 1) if cuts == "one" else LEVELS
 
         def build(f):
             sigma = pm.HalfNormal("sigma", initval=1.5) if scale == "random" else scale
-            c = {
-                "constant": [-0.5, 0.7],
-                "random": pm.Normal("c", [-1.0, 1.0], shape=2, transform=ordered),
-                "one": [0.1],
-                "for each": np.linspace(-1, 1, 2) + np.arange(N)[:, None],
-            }[cuts]
+            c = CUTS[cuts]
+            if cuts == "random":
+                c = pm.Normal("c", c, shape=2, transform=ordered)
             more = {} if sigma is None else {"sigma": sigma}
             eta = (f - f[0]) / 3.0 - 1.0
             pm.OrderedProbit("y", eta, c, compute_p=compute_p, observed=levels, **more)
 
         found = rows_of(build)
-        inner = {
-            "constant": np.tile([-0.5, 0.7], (N, 1)),
-            "random": np.tile([-1.0, 1.0], (N, 1)),
-            "one": np.full((N, 1), 0.1),
-            "for each": np.linspace(-1, 1, 2) + np.arange(N)[:, None],
-        }[cuts]
+        inner = np.broadcast_to(CUTS[cuts], (N, np.shape(CUTS[cuts])[-1]))
         edges = np.hstack([np.full((N, 1), -INF), inner, np.full((N, 1), INF)])
         np.testing.assert_allclose(found.lower, edges[np.arange(N), levels])
         np.testing.assert_allclose(found.upper, edges[np.arange(N), levels + 1])
