@@ -6,6 +6,8 @@ import pymc as pm
 from pymc_skewgp import SkewGP
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
+from pymc_skewgp._model.graph.analysis import block_graph, block_of, part_of
+from pymc_skewgp._model.steps.block_move import LatentAtPoint
 
 X = np.linspace(-2.0, 2.0, 20)
 Y = np.array([0, 0, 1, 0, 0, 0, 0, 1, 0, 1, 1, 0, 1, 1, 1, 1, 0, 1, 1, 1])
@@ -51,8 +53,13 @@ def logit_model():
     return model
 
 
-def by_invprobit(name, eta, observed):
-    return pm.Bernoulli(name, p=pm.math.invprobit(eta), observed=observed)
+def scaled_model():
+    """Labels of an Ornstein-Uhlenbeck process at six inputs, whose scale is a hyperparameter."""
+    with pm.Model() as model:
+        kernel = pm.LogNormal("eta", 0.3, 0.6) ** 2 * pm.gp.cov.Matern12(1, ls=0.8)
+        f = SkewGP(cov_func=kernel).prior("f", X[2::3, None])
+        BernoulliProbit("y", f, observed=Y[2::3])
+    return model
 
 
 def sample(model, draws=200, **options):
@@ -70,3 +77,15 @@ def walk(step, model, n, seed=1, tune=0):
         point, _ = step.step(point)
         path.append(point)
     return path
+
+
+def analyse(model, rv, only=None):
+    """Graphs of the block that a variable is in, or of some of its members given the others."""
+    block = block_of(model, rv)
+    return block_graph(model, block if only is None else part_of(model, block, only))
+
+
+def rows(model):
+    """Rows that f is seen through, at the initial point."""
+    latent = LatentAtPoint(model, analyse(model, model["f"]))
+    return latent.model(model.initial_point()).observations

@@ -120,34 +120,24 @@ def test_small_values_keep_their_digits(three):
     assert np.abs(expected).max() < 1e-199
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", SIZES + HUGE)
 def test_gradients(three, one, size):
     for compiled, n in ((three, 3), (one, 1)):
         X, ls = points(size, n), LS[:n]
         for bias in (0.0, 1.0, 300.0):
             for x in X[[0, -1]]:
-                for y in X:
+                for i, y in enumerate(X):
                     found = compiled.by_logarithms(x, y, ls, bias)
+                    assert np.isfinite(found).all()
+                    # Rows 5 and 6 are so near a huge point's line that the kernel has its kink.
+                    if size in HUGE and i in (5, 6):
+                        continue
+                    # As the docstring says. Measured: 2e-16 (1 + z). Of huge inputs zero on a line,
+                    # and 1e-15 over the angle between others, 1e-8 at the least.
                     z = max(length(x, ls, bias), length(y, ls, bias))
-                    # As the docstring says. Measured: 2e-16 (1 + z).
-                    np.testing.assert_allclose(
-                        found, expected_slopes(x, y, ls, bias), rtol=0, atol=1e-15 * (1.0 + z)
-                    )
-
-
-@pytest.mark.parametrize("size", HUGE)
-def test_gradients_of_huge_inputs(three, size):
-    X = points(size)
-    x = X[0]
-    for bias in (0.0, 1.0, 300.0):
-        for i, y in enumerate(X):
-            found = three.by_logarithms(x, y, LS, bias)
-            assert np.isfinite(found).all()
-            # Zero on a line, and 1e-15 over the angle between others, 1e-8 at the least. Row 6 is
-            # nearer than that, as row 5 is once rounded: there the kernel has its kink.
-            if i not in (5, 6):
-                expected = expected_slopes(x, y, LS, bias)
-                np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+                    tolerance = 1e-6 if size in HUGE else 1e-15 * (1.0 + z)
+                    expected = expected_slopes(x, y, ls, bias)
+                    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("size", [1e12, 1e16, 1e40, 1e150])
@@ -316,32 +306,6 @@ def test_gradient_of_a_model():
     slopes = model.compile_dlogp(mode=PLAIN)(model.initial_point())
     assert np.isfinite(slopes).all()
     assert slopes.any()
-
-
-def test_posterior_of_a_skew_gp():
-    X = np.array([[-1e8], [-1.0], [0.2], [0.9], [2.0], [1e8]])
-    y = [0, 0, 1, 1, 0, 1]
-    with pm.Model():
-        ls = pm.InverseGamma("ls", 3, 2)
-        eta = pm.HalfNormal("eta", 2)
-    gp = sg.SkewGP(
-        cov_func=eta**2 * sg.cov.NeuralNetwork(1, ls=ls), pseudo_points=[[0.5]], phase=[1]
-    )
-    found = gp.posterior(X, y, point={"ls": 0.7, "eta": 2.0}, random_seed=3)
-
-    def kernel(X, Xs=None, diag=False):
-        matrix = 4.0 * exact_matrix(X, X if Xs is None else Xs, [0.7], 1.0)
-        return matrix.diagonal() if diag else matrix
-
-    expected = sg.SkewGPPosterior(
-        X, y, cov_func=kernel, pseudo_points=[[0.5]], phase=[1], random_seed=3
-    )
-    # The same draws under matrices equal to round-off.
-    assert found.log_marginal_likelihood.value == pytest.approx(
-        expected.log_marginal_likelihood.value, abs=1e-8
-    )
-    summary = found.predict([[0.0], [5.0]], draws=50, random_seed=1)["predictions_summary"]
-    assert np.all((summary["p_mean"] > 0.0) & (summary["p_mean"] < 1.0))
 
 
 @pytest.mark.parametrize(

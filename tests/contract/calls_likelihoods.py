@@ -122,40 +122,12 @@ def classes_with_functions_that_depend():
     return fit(LEVELS, of.MultinomialProbit(), coregion=B)
 
 
-@call
-def pymc_poisson_with_many_zeros():
-    def zero_inflated(eta):
-        return pm.ZeroInflatedPoisson.dist(psi=0.7, mu=2.0 * pm.math.exp(eta))
-
-    return fit(COUNTS, zero_inflated)
-
-
-@call
-def pymc_beta():
-    y = [0.2, 0.5, 0.1, 0.6, 0.7, 0.9, 0.4, 0.6]
-    return fit(y, lambda eta: pm.Beta.dist(mu=pm.math.invlogit(eta), nu=8.0))
-
-
-@call
-def pymc_weibull_censored():
-    def survival(eta):
-        return pm.Censored.dist(pm.Weibull.dist(1.5, pm.math.exp(eta)), lower=None, upper=2.0)
-
-    return fit(np.clip(POSITIVE, None, 2.0), survival)
-
-
 @call(slow=True)
 def pymc_mixture():
     def two_normals(eta):
         return pm.Mixture.dist([0.8, 0.2], [pm.Normal.dist(eta, 0.5), pm.Normal.dist(eta, 2.0)])
 
     return fit(VALUES, two_normals)
-
-
-@call
-def pymc_numbers_for_each_row():
-    exposure = np.linspace(0.5, 2.0, 8)
-    return fit(COUNTS, lambda eta: pm.Poisson.dist(exposure * pm.math.exp(eta)))
 
 
 @call
@@ -183,9 +155,6 @@ calls(
     within_bounds=lambda: shape_of(of.Constraint.bounds(-0.5, 1.0)),
     slopes_within_limits=lambda: shape_of(of.Constraint(lower=-0.5, upper=2.0, derivative=(0, 1))),
     pymc_poisson=lambda: fit(COUNTS, lambda eta: pm.Poisson.dist(pm.math.exp(eta))),
-    pymc_truncated_normal=lambda: fit(
-        POSITIVE, lambda eta: pm.TruncatedNormal.dist(eta, 0.5, lower=0.0)
-    ),
     pymc_logistic=lambda: fit(VALUES, lambda eta: pm.Logistic.dist(eta, 0.3)),
     pymc_log_scale=lambda: fit(VALUES, lambda eta: pm.Normal.dist(0.0, pm.math.exp(eta))),
     # Values whose level is known up to its sign; of a rougher function each value's would be.

@@ -1,12 +1,7 @@
 """PyMC models: `pm.sample` with the package's steps, and functions that are integrated out."""
 
-import warnings
-
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
-from patterns import PATTERNS
-from pymc.sampling.mcmc import assign_step_methods
 
 import pymc_skewgp as sg
 from pymc_skewgp import likelihoods as of
@@ -22,42 +17,23 @@ KERNEL = 1.5**2 * pm.gp.cov.ExpQuad(1, ls=0.7)
 
 def sample(draws=500, **more):
     settings = {"chains": 2, "cores": 1, "progressbar": False, "compute_convergence_checks": False}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pm.exceptions.ImputationWarning)
-        return pm.sample(draws, tune=200, random_seed=SEED, **settings, **more)
+    return pm.sample(draws, tune=200, random_seed=SEED, **settings, **more)
 
 
-def function(name="f", **options):
-    return sg.SkewGP(cov_func=KERNEL, **options).prior(name, X)
+def function(**options):
+    return sg.SkewGP(cov_func=KERNEL, **options).prior("f", X)
 
 
-def numbers(tree, *names):
-    """Means of variables, f at 0.6 by itself, with errors by their effective sample sizes."""
-    found = {name: tree["posterior"][name] for name in names}
-    return {
-        f"{name}_{k}": v
-        for name, x in found.items()
-        for k, v in drawn(x[..., 4] if x.ndim == 3 else x).items()
-    }
+def at_one_place(tree):
+    """Moments of f at 0.6."""
+    return {f"f_{name}": x for name, x in drawn(tree["posterior"]["f"][..., 4]).items()}
 
 
-def sampled(*names, draws=500, slow=False):
-    """A call of `pm.sample` in the model that a function makes, and of variables' means."""
-
-    def add(build):
-        def run():
-            with pm.Model():
-                build()
-                return numbers(sample(draws), *names)
-
-        return call(run, build.__name__, slow=slow)
-
-    return add
-
-
-@sampled("f", draws=8000)
+@call
 def labels():
-    sg.BernoulliProbit("y", function(pseudo_points=[[0.5]]), observed=LABELS)
+    with pm.Model():
+        sg.BernoulliProbit("y", function(pseudo_points=[[0.5]]), observed=LABELS)
+        return at_one_place(sample(8000))
 
 
 @call
@@ -65,7 +41,7 @@ def labels_by_the_step_itself():
     with pm.Model():
         f = function()
         pm.Bernoulli("y", p=pm.math.invprobit(f), observed=LABELS)
-        return numbers(sample(4000, step=sg.ConjugateStep([f], n_proposals=8)), "f")
+        return at_one_place(sample(4000, step=sg.ConjugateStep([f], n_proposals=8)))
 
 
 @call
@@ -73,168 +49,16 @@ def labels_by_lin_ess():
     with pm.Model():
         f = function()
         sg.BernoulliProbit("y", f, observed=LABELS)
-        return numbers(sample(step=sg.LinESS([f], n_steps=5)), "f")
+        return at_one_place(sample(step=sg.LinESS([f], n_steps=5)))
 
 
-@sampled("f", "ls", "sd", draws=1000, slow=True)
-def labels_with_a_learnt_kernel():
-    ls, sd = pm.InverseGamma("ls", 5, 3), pm.HalfNormal("sd", 2.0)
-    f = sg.SkewGP(cov_func=sd**2 * pm.gp.cov.ExpQuad(1, ls=ls)).prior("f", X)
-    sg.BernoulliProbit("y", f, observed=LABELS)
-
-
-@sampled("f", "sigma", draws=1000, slow=True)
-def values_with_learnt_noise():
-    sigma = pm.HalfNormal("sigma", 1.0)
-    pm.Normal("y", function(), sigma, observed=VALUES)
-
-
-@sampled("f", "ls", slow=True)
-def counts_with_a_learnt_kernel():
-    ls = pm.InverseGamma("ls", 5, 3)
-    f = sg.SkewGP(cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=ls)).prior("f", X)
-    pm.Poisson("y", pm.math.exp(f), observed=COUNTS)
-
-
-@sampled("f", "alpha", slow=True)
-def over_dispersed_counts():
-    alpha = pm.Gamma("alpha", 3.0, 1.0)
-    pm.NegativeBinomial("y", mu=pm.math.exp(function()), alpha=alpha, observed=COUNTS)
-
-
-@sampled("f", slow=True)
-def logit_labels():
-    pm.Bernoulli("y", logit_p=function(), observed=LABELS)
-
-
-@sampled("f", slow=True)
+@call(slow=True)
 def rows_beside_counts():
-    f = function(pseudo_points=[[0.5]])
-    sg.BernoulliProbit("y", f, observed=LABELS)
-    pm.Poisson("z", pm.math.exp(f), observed=COUNTS)
-
-
-@call(slow=True)
-def effects_of_groups():
     with pm.Model():
-        tau = pm.HalfNormal("tau", 1.0)
-        u = pm.Normal("u", 0.0, tau, shape=3)
-        sg.BernoulliProbit("y", function() + u[[0, 0, 1, 1, 2, 2]], observed=LABELS)
-        tree = sample(1000)
-        return numbers(tree, "f", "tau") | drawn(tree["posterior"]["u"][..., 0])
-
-
-@sampled("f", "slope", draws=4000)
-def trend_with_coefficients():
-    slope = pm.Normal("slope", 0.0, 1.0)
-    mean = pm.gp.mean.Linear(coeffs=slope)
-    f = sg.SkewGP(mean_func=mean, cov_func=KERNEL).prior("f", X)
-    sg.BernoulliProbit("y", f, observed=LABELS)
-
-
-@sampled("f", "g", "alpha", draws=1000, slow=True)
-def two_functions():
-    alpha = pm.Normal("alpha", 0.0, 1.0)
-    f, g = function(), function("g")
-    pm.Normal("y", f, 0.3, observed=VALUES)
-    sg.BernoulliProbit("z", g + alpha * f, observed=LABELS)
-
-
-@sampled("f", "sigma", draws=1000, slow=True)
-def outliers():
-    sigma = pm.HalfNormal("sigma", 1.0)
-    pm.StudentT("y", nu=4.0, mu=function(), sigma=sigma, observed=VALUES)
-
-
-@sampled("f", "lapse", draws=1000, slow=True)
-def lapses():
-    lapse = pm.Beta("lapse", 1.0, 9.0)
-    p = lapse / 2 + (1 - lapse) * pm.math.invprobit(function())
-    pm.Bernoulli("y", p=p, observed=LABELS)
-
-
-@call(slow=True)
-def ordered_categories():
-    with pm.Model():
-        cuts = pm.Normal(
-            "cuts", [-0.5, 0.5], 1.0, transform=pm.distributions.transforms.ordered, shape=2
-        )
-        levels = [0, 2, 1, 1, 0, 2]
-        pm.OrderedProbit("y", eta=function(), cutpoints=cuts, compute_p=False, observed=levels)
-        tree = sample(1000)
-        return numbers(tree, "f") | drawn(tree["posterior"]["cuts"])
-
-
-@sampled("f", draws=8000)
-def censored_values():
-    y = pm.Normal.dist(function(), 0.3)
-    pm.Censored("y", y, lower=0.0, upper=1.5, observed=VALUES.clip(0.0, 1.5))
-
-
-@sampled("f")
-def intervals():
-    sg.IntervalNormal("y", function(), 0.3, VALUES - 0.5, VALUES + 1.0, observed=VALUES)
-
-
-@call
-def duels_with_ties():
-    pairs = np.array([[0, 1], [2, 3], [4, 0], [1, 5]])
-    with pm.Model():
-        sg.PreferenceProbit("y", function(), pairs, 0.5, threshold=0.3, observed=[1, 0, -1, 0])
-        return numbers(sample(4000), "f")
-
-
-@call(slow=True)
-def choices():
-    sets = np.array([[0, 1, 2], [3, 1, 5], [2, 4, 0]])
-    with pm.Model():
-        sg.ChoiceProbit("y", function()[sets], 0.5, observed=[2, 0, 1])
-        return numbers(sample(), "f")
-
-
-@sampled("f", "g")
-def classes():
-    eta = pt.stack([function(), function("g"), function("h")], axis=1)
-    sg.MultinomialProbit("y", eta, observed=[0, 2, 1, 1, 0, 2])
-
-
-@call
-def missing_labels():
-    with pm.Model():
-        masked = np.ma.masked_array(LABELS, mask=[0, 0, 1, 0, 0, 0])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", pm.exceptions.ImputationWarning)
-            sg.BernoulliProbit("y", function(), observed=masked)
-        tree = sample()
-        return numbers(tree, "f") | {
-            "missing": drawn(tree["posterior"]["y_unobserved"].astype(float))["mean"]
-        }
-
-
-@sampled("f", draws=1000, slow=True)
-def whitened_function_by_nuts():
-    gp = sg.SkewGP(cov_func=KERNEL, pseudo_points=[[0.5]])
-    f = gp.prior("f", X, reparameterize=True)
-    sg.BernoulliProbit("y", f, observed=LABELS)
-
-
-def step_of(pattern):
-    """Variables that ConjugateStep takes, and the reason why it does not."""
-    model = pattern.build()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        _, steps = assign_step_methods(model)
-    names = sorted(model.values_to_rvs[v].name for v in steps.get(sg.ConjugateStep, []))
-    heard = [w for w in caught if issubclass(w.category, sg.NotConjugateWarning)]
-    assert not heard or any(pattern.why in str(w.message) for w in heard), heard
-    return [*names, *["refused"] * bool(heard)]
-
-
-@call(slow=True)
-def step_of_every_pattern():
-    """Of the page on patterns."""
-    every = [pattern for several in PATTERNS.values() for pattern in several]
-    return {pattern.code: step_of(pattern) for pattern in every}
+        f = function(pseudo_points=[[0.5]])
+        sg.BernoulliProbit("y", f, observed=LABELS)
+        pm.Poisson("z", pm.math.exp(f), observed=COUNTS)
+        return at_one_place(sample())
 
 
 def integrated(y=LABELS, likelihood=None, method="twisted", error=3e-3, **options):
@@ -250,40 +74,6 @@ def integrated(y=LABELS, likelihood=None, method="twisted", error=3e-3, **option
         "logp": (model.compile_logp()(point), error),
         "gradient": (model.compile_dlogp()(point), 2 * error),
     }
-
-
-@call
-def evidence_of_several_kinds():
-    with pm.Model() as model:
-        ls = pm.HalfNormal("ls")
-        gp = sg.SkewGP(cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=ls))
-        data = {"y": (X, VALUES, of.Gaussian(0.3)), "z": (X, LABELS, of.BernoulliProbit())}
-        gp.marginal_likelihood("y", data)
-    return {"logp": (model.compile_logp()({"ls_log__": np.array(-0.3)}), 3e-3)}
-
-
-@call
-def evidence_of_learnt_noise():
-    with pm.Model() as model:
-        sigma = pm.HalfNormal("sigma")
-        sg.SkewGP(cov_func=KERNEL).marginal_likelihood(
-            "y", X, VALUES, likelihood=of.Gaussian(sigma)
-        )
-    point = {"sigma_log__": np.array(-0.7)}
-    return {"logp": model.compile_logp()(point), "gradient": model.compile_dlogp()(point)}
-
-
-@call
-def gradient_is_that_of_the_value():
-    """By differences of the value: a flag, since both are recorded elsewhere."""
-    with pm.Model() as model:
-        ls = pm.HalfNormal("ls")
-        gp = sg.SkewGP(cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=ls), pseudo_points=[[0.5]])
-        gp.marginal_likelihood("y", X, LABELS)
-    logp, slope = model.compile_logp(), model.compile_dlogp()
-    up, down = (float(logp({"ls_log__": np.array(-0.3 + h)})) for h in (1e-4, -1e-4))
-    difference = (up - down) / 2e-4
-    return {"same": bool(abs(difference - slope({"ls_log__": np.array(-0.3)})[0]) < 1e-3)}
 
 
 def traced(method="twisted"):
@@ -323,16 +113,6 @@ def forecasts_of_a_model():
         options = {"predictions": True, "random_seed": SEED, "progressbar": False}
         tree = pm.sample_posterior_predictive(trace, var_names=["g"], **options)
     return drawn(tree["predictions"]["g"])
-
-
-@call
-def forecasts_of_a_model_the_short_way():
-    with pm.Model():
-        gp = sg.SkewGP(cov_func=KERNEL, pseudo_points=[[0.5]])
-        sg.BernoulliProbit("y", gp.prior("f", X), observed=LABELS)
-        trace = sample()
-        tree = gp.sample_latent(trace, Xnew=[[0.3]], random_seed=SEED, progressbar=False)
-    return drawn(tree["predictions"]["f"])
 
 
 @call

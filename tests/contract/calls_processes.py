@@ -55,13 +55,6 @@ def kernel_of_some_columns():
 
 
 @call
-def kernel_at_a_point():
-    with pm.Model():
-        cov = pm.HalfNormal("sd") ** 2 * pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls"))
-        return process(cov=cov, point={"ls": 0.8, "sd": 1.5})
-
-
-@call
 def likelihood_at_a_point():
     with pm.Model():
         cov = pm.HalfNormal("sd") ** 2 * pm.gp.cov.ExpQuad(1, ls=0.8)
@@ -104,20 +97,6 @@ def values_of_several_outputs():
     gp = sg.SkewGP(cov_func=B * pm.gp.cov.ExpQuad(2, ls=0.8, active_dims=[0]))
     y = np.arange(16) * 5 % 7 > 3
     return told(gp.posterior(inputs, y, random_seed=SEED), [[0.3, 0.0], [0.3, 1.0]])
-
-
-@call
-def functions_of_arrays():
-    def kernel(X, Xs=None, diag=False):
-        if diag:
-            return np.full(len(X), 2.0)
-        return 2.0 * np.exp(-0.5 * (X - (X if Xs is None else Xs).T) ** 2)
-
-    found = sg.SkewGPPosterior(
-        X, LABELS, cov_func=kernel, mean_func=lambda X: 0.3 * X[:, 0], pseudo_points=[[0.5]],
-        random_seed=SEED,
-    )  # fmt: skip
-    return told(found)
 
 
 def approximated(approximation, y=None, likelihood=None, **more):

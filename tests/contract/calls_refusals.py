@@ -2,7 +2,6 @@
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from sklearn.exceptions import NotFittedError
 
 import pymc_skewgp as sg
@@ -123,12 +122,6 @@ def sun_whose_orthant_is_impossible():
     sg.SUN([0.0], [[1.0]], np.zeros((1, 3)), np.zeros(3), latent_cov).mean()
 
 
-@refused(ValueError, "call prior(name, X) first or pass given=")
-def conditional_without_prior():
-    with pm.Model():
-        GP.conditional("g", X)
-
-
 @refused(sg.NotConjugateError, "the potential bound depends on f")
 def step_beside_a_potential():
     with pm.Model():
@@ -136,14 +129,6 @@ def step_beside_a_potential():
         sg.BernoulliProbit("y", f, observed=LABELS)
         pm.Potential("bound", -(f[0] ** 2))
         sg.ConjugateStep([f])
-
-
-@refused(sg.NotConjugateError, "f is a Gamma variable", "SkewGP.prior")
-def step_for_another_variable():
-    with pm.Model():
-        f = pm.Gamma("f", 1.0, 1.0, shape=8)
-        sg.BernoulliProbit("y", f, observed=LABELS)
-        sg.LinESS([f])
 
 
 @refused(ValueError, "there is nothing to learn")
@@ -235,32 +220,12 @@ def approximation_that_is_rough():
 
 
 refuses(
-    labels_of_three_kinds=(ValueError, "y must", "0 and 1", lambda:
-        GP.posterior(X, [0, 1, 2, 0, 1, 2, 0, 1])),
-    too_few_labels=(ValueError, "y must have shape (8,)", lambda:
-        GP.posterior(X, [0, 1])),
-    nan_in_inputs=(ValueError, "X holds 1 NaN", lambda:
-        GP.posterior(np.where(X[3] == X, np.nan, X), LABELS)),
-    too_many_columns=(ValueError, "X has 2 column(s)", "1", lambda:
-        GP.posterior(np.ones((8, 2)), LABELS)),
-    no_data=(ValueError, "X is empty", lambda:
-        GP.posterior(np.empty((0, 1)), [])),
-    masked_labels=(ValueError, "y has masked values", "1 of 8", lambda:
-        GP.posterior(X, np.ma.masked_array(LABELS, mask=[1] + [0] * 7))),
-    labels_that_are_dates=(TypeError, "y must be numeric", lambda:
-        GP.posterior(X, np.arange(8).astype("M8[D]"))),
     nan_in_values=(ValueError, "y must be finite", "1 NaN", lambda:
         GP.posterior(X, [np.nan, *VALUES[1:]], likelihood=of.Gaussian(0.3))),
-    counts_that_are_not_whole=(ValueError, "y", "integers", lambda:
-        GP.posterior(X, VALUES**2, likelihood=of.Poisson())),
-    negative_waiting_times=(ValueError, "y", "positive", lambda:
-        GP.posterior(X, VALUES, likelihood=of.Gamma(2.0))),
     more_successes_than_trials=(ValueError, "y must not exceed the number of trials n", lambda:
         GP.posterior(X, np.full(8, 4), likelihood=of.BinomialProbit(3))),
     unknown_level=(ValueError, "y", "0 to 2", lambda:
         GP.posterior(X, np.arange(8), likelihood=of.OrderedProbit([-0.5, 0.5]))),
-    cut_points_without_order=(ValueError, "cutpoints must increase", lambda:
-        GP.posterior(X, np.arange(8) % 3, likelihood=of.OrderedProbit([0.5, -0.5]))),
     item_against_itself=(ValueError, "repeats one", lambda:
         GP.posterior(X, [[0, 1], [2, 2]], likelihood=of.Preference())),
     item_that_is_not_there=(ValueError, "y names item 8 in row 1", "0 to 7", lambda:
@@ -285,20 +250,12 @@ refuses(
         sg.SkewGP(mean_func=0.3, cov_func=RBF)),
     approximation_that_is_none=(sg.ApproximationError, "approximation must be", lambda:
         sg.SkewGP(cov_func=RBF, approximation="sparse")),
-    pseudo_points_that_coincide=(ValueError, "pseudo_points 0 and 1 coincide", lambda:
-        sg.SkewGP(cov_func=RBF, pseudo_points=[[0.5], [0.5]]).posterior(X, LABELS)),
-    phase_of_zero=(ValueError, "phase must hold", lambda:
-        sg.SkewGP(cov_func=RBF, pseudo_points=[[0.5]], phase=[0]).posterior(X, LABELS)),
     phase_without_points=(ValueError, "phase and truncation belong to pseudo_points", lambda:
         sg.SkewGPPosterior(X, LABELS, cov_func=kernel, phase=[1])),
     distribution_that_mixes_rows=(sg.NotSitesError, "Sum", lambda:
         GP.posterior(X, VALUES, likelihood=lambda eta: pm.Normal.dist(eta - eta.sum(), 1.0))),
     likelihood_that_returns_a_number=(TypeError, "distribution", lambda:
         GP.posterior(X, VALUES, likelihood=lambda eta: 3.0)),
-    data_out_of_the_support=(ValueError, "outside of the support of Poisson", "drop those", lambda:
-        GP.posterior(X, -np.ones(8), likelihood=lambda eta: pm.Poisson.dist(pm.math.exp(eta)))),
-    hyperparameter_without_a_value=(ValueError, "depends on ls", "point", lambda:
-        learnable().posterior(X, LABELS)),
     point_that_is_a_list=(TypeError, "point must map names to values", lambda:
         learnable().posterior(X, LABELS, point=[0.5])),
     new_points_with_nan=(ValueError, "Xnew holds 1 NaN", lambda:
@@ -327,18 +284,6 @@ refuses(
         sg.truncated_mvn(COV, 1.0, 0.0)),
     limits_of_another_length=(ValueError, "x must have length 3, got 2", lambda:
         sg.mvn_logcdf(np.zeros(2), COV)),
-    symbolic_method_that_is_none=(ValueError, "method must be one of", lambda:
-        sg.pt_mvn_logcdf(pt.vector(), pt.matrix(), method="genz")),
-    sun_with_shapes_that_do_not_fit=(ValueError, "truncation", lambda:
-        sg.SUN([0.0], [[1.0]], [[0.9]], [0.0, 1.0], [[1.0]])),
-    skew_normal_without_skewness=(TypeError, "skewness", "cross_cov", lambda:
-        sg.UnifiedSkewNormal.dist(0.0, COV, truncation=0.0, latent_cov=[[1.0]])),
-    interval_in_the_wrong_order=(ValueError, "lower must not exceed upper", lambda:
-        sg.IntervalNormal.dist(0.0, 1.0, 2.0, 1.0)),
-    choice_of_one=(ValueError, "two alternatives or more", lambda:
-        sg.ChoiceProbit.dist([[0.3]])),
-    pair_of_the_same_item=(ValueError, "pairs", lambda:
-        sg.PreferenceProbit.dist([0.3, 0.1], [[0, 0]])),
     prior_without_a_model=(TypeError, "No model on context stack", lambda:
         GP.prior("f", X)),
     model_that_is_none=(TypeError, "model must be a pm.Model or a SkewGP", lambda:
@@ -347,8 +292,6 @@ refuses(
         sg.find_hyperparameters(learnable(), **QUIET)),
     start_of_an_unknown_name=(ValueError, "start has lengthscale", "ls", lambda:
         sg.find_hyperparameters(learnable(), X, LABELS, start={"lengthscale": 1.0}, **QUIET)),
-    start_that_is_impossible=(ValueError, "outside of the support of ls", lambda:
-        sg.find_hyperparameters(learnable(), X, LABELS, start={"ls": -1.0}, **QUIET)),
     estimator_that_is_not_fitted=(NotFittedError, "SkewGPClassifier", "fit", lambda:
         sg.SkewGPClassifier().predict(X)),
     estimator_of_one_class=(ValueError, "class", lambda:
@@ -369,8 +312,6 @@ refuses(
         sg.coverage(GP.posterior(X, LABELS), GP.posterior(X, LABELS), probs=[1.5])),
     calibration_of_no_process=(TypeError, "SkewGP", lambda:
         sg.sbc(RBF, X, **QUIET)),
-    plot_of_another_length=(ValueError, "X", lambda:
-        sg.plot_latent_band(X[:3], GP.posterior(X, LABELS))),
 )  # fmt: skip
 
 

@@ -22,8 +22,8 @@ HERE = Path(__file__).parent
 # All draws follow from it. The record has 0; any other value asks whether the errors are honest.
 SEED = int(os.environ.get("CONTRACT_SEED", "0"))
 
-# Some 1850 drawn numbers: were their errors normal and known, one of them would be off by five in
-# one of 950 rebuilds. They are estimates from few replicates: the largest of other seeds was 4.2.
+# Some 1700 drawn numbers: were their errors normal and known, one of them would be off by five in
+# one of 1000 rebuilds. They are estimates from few replicates: the largest of other seeds was 4.2.
 JOINT_ERRORS = 5.0
 # A rebuild may draw less or more, but not so little that nothing is said any more, and errors that
 # shrink so much are to be looked at. The same code under other seeds came to 4.1.

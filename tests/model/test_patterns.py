@@ -15,10 +15,10 @@ from pymc.sampling.mcmc import assign_step_methods
 from pytensor.graph.traversal import graph_inputs
 from scipy import stats
 from scipy.special import log_ndtr, ndtr
+from step_models import analyse
 
 from pymc_skewgp._errors import NotConjugateWarning
 from pymc_skewgp._gaussian.truncated import mvn_logcdf
-from pymc_skewgp._model.graph.analysis import analyse
 from pymc_skewgp._model.steps.block_move import LatentAtPoint
 from pymc_skewgp._model.steps.sun_step import ConjugateStep
 

@@ -16,12 +16,10 @@ from xarray import Dataset, DataTree
 from pymc_skewgp._plots.axes import (
     as_line,
     as_named,
-    as_names,
     as_plane,
     axes_for,
     colours,
     legend_on_top,
-    legend_with_frame,
 )
 
 
@@ -50,11 +48,6 @@ def test_colours_follow_the_style_and_repeat():
     assert colours(3) == [to_hex("r"), "#00ff00", to_hex("r")]
 
 
-def test_a_style_without_colours_has_two_all_the_same():
-    mpl.rcParams["axes.prop_cycle"] = cycler(linestyle=["-", "--"])
-    assert len(set(colours(2))) == 2
-
-
 def test_inputs_are_named_after_their_columns():
     frame = pd.DataFrame({"age": [1.0, 2.0], "dose": [0.0, 1.0]})
     matrix, names = as_plane("X", frame, (1, 2))
@@ -67,32 +60,12 @@ def test_inputs_are_named_after_their_columns():
     assert as_line("X", pd.Series([1.0, 2.0], name="age"))[1] == "age"
 
 
-def test_too_many_columns_say_how_to_choose():
-    with pytest.raises(ValueError, match=r"1 or 2 column\(s\), got 3.*X\[:, \[0, 1\]\]"):
-        as_plane("X", np.zeros((4, 3)), (1, 2))
-
-
 def test_trees_and_data_sets_are_one_object_each():
     for one in (Dataset({"a": 1}), DataTree(Dataset({"a": 1}))):
         assert list(as_named("coverage", one, None).values()) == [one]
         assert list(as_named("coverage", {"a": one, "b": one}, None)) == ["a", "b"]
         assert list(as_named("coverage", {"a": one, "b": one}, ["c", "d"])) == ["c", "d"]
         assert list(as_named("coverage", one, "exact")) == ["exact"]
-
-
-@pytest.mark.parametrize(
-    ("labels", "error", "message"),
-    [
-        (["a"], ValueError, r"2 different name\(s\), got \['a'\]"),
-        (["a", "a"], ValueError, "2 different"),
-        ("ab", ValueError, r"got \['ab'\]"),
-        (3, TypeError, "a list of them; got 3"),
-        (["a", 1], TypeError, r"must be a string, or a list of them; got \['a', 1\]"),
-    ],
-)
-def test_names_that_do_not_fit(labels, error, message):
-    with pytest.raises(error, match=message):
-        as_names("labels", labels, 2)
 
 
 @pytest.mark.parametrize("top", [1.0, 0.8])
@@ -115,24 +88,6 @@ def test_legend_on_top_hides_no_data(style, top):
     ax.plot([0.0, 1.0], [-30.0, 30.0])
     assert ax.get_ylim()[0] < -30.0
     assert ax.get_ylim()[1] > 30.0
-
-
-def test_legend_larger_than_the_axes():
-    _, panels = plt.subplots(5, 5, figsize=(3.0, 3.0))
-    ax = panels[2, 2]
-    for i in range(9):
-        ax.plot([0.0, 1.0], [0.0, 1.0], label=f"a long name, number {i}")
-    legend_on_top(ax)
-    low, high = ax.get_ylim()
-    assert high - low == pytest.approx(2.2)  # twice the data's with their margins
-
-
-def test_framed_legend_in_a_style_without_frames():
-    az.style.use("arviz-variat")
-    ax = axes_for(None, None)
-    ax.plot([0.0, 1.0], label="f")
-    legend_with_frame(ax)
-    assert ax.get_legend().get_frame_on()
 
 
 def test_wide_legends_shrink_a_little_and_leave_the_axes_alone():

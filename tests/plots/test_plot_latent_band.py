@@ -68,13 +68,6 @@ def test_labels_stand_on_the_edges():
     assert len(ax.get_legend().get_texts()) == 1
 
 
-def test_labels_elsewhere():
-    ax = plot_latent_band(X, NORMAL, y=[-1, 1], X_data=[0.1, 0.2])
-    marks = {line.get_label(): line for line in ax.get_lines()}
-    np.testing.assert_array_equal(marks["_y = 0"].get_xdata(), [0.1])
-    np.testing.assert_array_equal(marks["_y = 1"].get_xdata(), [0.2])
-
-
 def test_draws_of_a_tree_and_a_posterior():
     gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
     posterior = gp.posterior(X, [0, 0, 1, 1])

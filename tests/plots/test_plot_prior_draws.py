@@ -47,14 +47,6 @@ def test_as_many_draws_as_asked_for_all_with_the_sign():
     assert legend(ax) == ["draws", "mean", "phase +1"]
 
 
-def test_equal_seeds_draw_equal_lines():
-    first, second, third = (
-        draws_of(plot_prior_draws(process(), GRID, draws=2, random_seed=seed)) for seed in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(first, second)
-    assert not np.allclose(first, third)
-
-
 def test_triangles_stand_on_the_mean_function():
     gp = process(
         mean_func=pm.gp.mean.Linear(coeffs=[2.0], intercept=1.0),
@@ -67,12 +59,6 @@ def test_triangles_stand_on_the_mean_function():
     np.testing.assert_allclose(down.get_offsets(), [[2.0, 5.0]])
     assert up.get_paths()[0].vertices[:, 1].argmax() == 0  # its tip is above
     assert legend(ax)[2:] == ["phase +1", "phase -1"]
-
-
-def test_a_process_without_pseudo_points():
-    ax = plot_prior_draws(process(), GRID, draws=1, random_seed=1)
-    assert len(ax.collections) == 0
-    np.testing.assert_array_equal(mean_of(ax).get_ydata(), np.zeros(4))
 
 
 def test_hyperparameters_come_from_the_point():

@@ -438,26 +438,6 @@ class BlockGraph(NamedTuple):
         return list(dict.fromkeys([*self.hyperparameters, *self.likelihood_parameters]))
 
 
-def analyse(model: pm.Model, rv: Any, only: Sequence[Any] | None = None) -> BlockGraph:
-    """All that the model says of the block that a variable is in.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    rv : TensorVariable
-        A free random variable of it.
-    only : sequence of TensorVariable, optional
-        Members to integrate out, the others being given. Default all of them.
-
-    Raises
-    ------
-    NotConjugateError
-        See `find_observed`.
-    """
-    block = block_of(model, rv)
-    return block_graph(model, block if only is None else part_of(model, block, only))
-
-
 def block_graph(model: pm.Model, block: Block) -> BlockGraph:
     """Graphs of a block that is known."""
     members = kinds.as_members(model, block.members)

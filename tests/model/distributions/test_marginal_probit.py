@@ -8,12 +8,12 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from oracles import brute_log_prob, finite_difference, ou_cov, ou_probit_log_evidence
+from oracles import brute_log_prob, finite_difference, ou_probit_log_evidence
 from pymc.testing import BaseTestDistributionRandom, assert_support_point_is_expected
 from pytensor.compile.mode import Mode
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import log_ndtr, logsumexp, ndtr
 
-from pymc_skewgp import MarginalProbit, NotPositiveDefiniteError, SkewGPPosterior
+from pymc_skewgp import MarginalProbit, NotPositiveDefiniteError
 from pymc_skewgp._model.distributions.marginal import MarginalProbitRV
 
 pytestmark = pytest.mark.usefixtures("in_python")
@@ -51,114 +51,39 @@ class TestRandom(BaseTestDistributionRandom):
 
 
 class OneFactor:
-    """Exchangeable f: f_i = m + sqrt(v) (sqrt(rho) t + sqrt(1 - rho) e_i), pseudo-points alike.
+    """Exchangeable f: f_i = m + sqrt(v) (sqrt(rho) t + sqrt(1 - rho) e_i), pseudo-points alike."""
 
-    Given t everything is independent, so that every probability is one integral over t.
-    """
+    theta = np.array([0.2, 1.7, 0.6])
 
-    nodes, weights = np.polynomial.legendre.leggauss(400)
-    t = 12.0 * nodes
-    log_weights = np.log(12.0 * weights) - 0.5 * t**2 - 0.5 * np.log(2.0 * np.pi)
+    def __init__(self, phase, truncation):
+        self.y = np.array([1, 0, 1, 1, 0, 1, 0, 0, 1, 1])
+        self.phase, self.truncation = np.array(phase), np.array(truncation)
 
-    def __init__(self, y, phase, truncation):
-        self.y, self.phase, self.truncation = np.array(y), np.array(phase), np.array(truncation)
-
-    def log_evidence(self, theta):
-        """Log p(y), by Gauss-Legendre in t: exact to round-off for an integrand so smooth."""
+    def exact(self, theta):
+        """Given t all rows are independent; by Gauss-Legendre in t, exact to round-off."""
         m, v, rho = theta
-        sign = 2.0 * self.y - 1.0
-        signs = self.truncation + np.sqrt(rho) * np.outer(self.t, self.phase)
-        signs = log_ndtr(signs / np.sqrt(1.0 - rho)).sum(axis=1)
-        f = m + np.sqrt(v * rho) * self.t[:, None]
-        seen = log_ndtr(sign * f / np.sqrt(1.0 + v * (1.0 - rho))).sum(axis=1)
-        return float(
-            logsumexp(self.log_weights + signs + seen) - logsumexp(self.log_weights + signs)
-        )
+        nodes, weights = np.polynomial.legendre.leggauss(400)
+        t = np.sqrt(rho) * 12.0 * nodes[:, None]
+        log_weights = np.log(weights) - 72.0 * nodes**2
+        signs = (self.truncation + t * self.phase) / np.sqrt(1.0 - rho)
+        labels = (2.0 * self.y - 1.0) * (m + np.sqrt(v) * t) / np.sqrt(1.0 + v * (1.0 - rho))
+        prior = log_weights + log_ndtr(signs).sum(axis=1)
+        return float(logsumexp(prior + log_ndtr(labels).sum(axis=1)) - logsumexp(prior))
 
     def parameters(self, theta):
-        """Of MarginalProbit, as graphs or arrays like theta."""
         m, v, rho = theta
         n, s = self.y.size, self.phase.size
-        cov = rho + (1.0 - rho) * pt.eye(n)
         return (
             m * pt.ones(n),
-            v * cov,
+            v * (rho + (1.0 - rho) * pt.eye(n)),
             rho * pt.ones((n, 1)) * self.phase,
             pt.as_tensor_variable(self.truncation),
             (rho + (1.0 - rho) * pt.eye(s)) * np.outer(self.phase, self.phase),
         )
 
 
-LABELS = [1, 0, 1, 1, 0, 1, 0, 0, 1, 1]
-ONE_FACTOR = {
-    "s=1": OneFactor(LABELS, [1.0], [0.3]),
-    "s=2": OneFactor(LABELS, [-1.0, -1.0], [0.0, -0.5]),
-    "s=3": OneFactor(LABELS, [1.0, -1.0, 1.0], [0.4, 0.9, 0.1]),
-}
-THETA = np.array([0.2, 1.7, 0.6])
-
-
-@pytest.mark.parametrize("name", ONE_FACTOR)
-class TestAgainstOneIntegral:
-    @pytest.mark.parametrize(
-        ("options", "tolerance", "of_gradient"),
-        [
-            ({"n_draws": 4096}, 2e-4, 1.5e-3),  # deviations over seeds are below 2e-5 and 2e-4
-            ({}, 2e-3, 0.015),  # and here below 2e-4 and 2e-3
-            ({"method": "ep"}, 5e-3, 0.03),  # EP's own error
-        ],
-        ids=["4096", "default", "ep"],
-    )
-    def test_value_and_gradient(self, name, options, tolerance, of_gradient):
-        theta = pt.vector("theta", shape=(3,), dtype="float64")
-        exact = ONE_FACTOR[name]
-        density = pm.logp(MarginalProbit.dist(*exact.parameters(theta), **options), exact.y)
-        function = pytensor.function([theta], [density, pytensor.grad(density, theta)], mode=PLAIN)
-        value, gradient = function(THETA)
-        assert value == pytest.approx(exact.log_evidence(THETA), abs=tolerance)
-        expected = finite_difference(exact.log_evidence, THETA)
-        np.testing.assert_allclose(gradient, expected, atol=of_gradient)
-
-
-class TestSmall:
-    """Up to two rows, where probabilities are exact, and three, by brute quadrature."""
-
-    def test_one_label(self):
-        """P(y = 1) = Phi(m / sqrt(1 + v))."""
-        found = log_p([1], [0.7], [[3.0]], np.zeros((1, 0)), np.zeros(0), np.zeros((0, 0)))
-        assert found == pytest.approx(log_ndtr(0.35), abs=1e-14)
-
-    def test_two_labels_without_mean(self):
-        """Sheppard: 1/4 + asin(r) / (2 pi), with r the correlation of f + e."""
-        scale = np.array([[2.0, 0.7], [0.7, 1.5]])
-        r = 0.7 / np.sqrt(3.0 * 2.5)
-        for y, sign in (([1, 1], 1.0), ([0, 0], 1.0), ([1, 0], -1.0)):
-            expected = np.log(0.25 + sign * np.arcsin(r) / (2.0 * np.pi))
-            assert log_p(y, [0.0, 0.0], scale, *NO_LATENT) == pytest.approx(expected, abs=1e-13)
-
-    def test_one_label_given_one_sign(self):
-        """P(g > 0, f + e > 0) / P(g > 0) with g and f + e of correlation r."""
-        r = 0.9 * np.sqrt(3.0) / np.sqrt(4.0)
-        expected = np.log(2.0 * (0.25 + np.arcsin(r) / (2.0 * np.pi)))
-        found = log_p([1], [0.0], [[3.0]], [[0.9]], [0.0], [[1.0]])
-        assert found == pytest.approx(expected, abs=1e-13)
-
-    @pytest.mark.parametrize("y", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
-    def test_two_labels_given_one_sign(self, y):
-        sign = 2.0 * np.array(y) - 1.0
-        p = ONE_LATENT
-        cross = sign * np.sqrt(p["scale"].diagonal()) * p["skewness"][:, 0]
-        signed = sign[:, None] * p["scale"] * sign + np.eye(2)
-        cov = np.block([[p["latent_cov"], cross[None]], [cross[:, None], signed]])
-        limits = np.concatenate([p["truncation"], sign * p["mu"]])
-        expected = brute_log_prob(np.full(3, -np.inf), limits, cov) - log_ndtr(0.2)
-        found = log_p(y, *p.values(), n_draws=4096)
-        # Over random seeds of the points the standard deviation is below 1e-4.
-        assert found == pytest.approx(expected, abs=6e-4)
-
-
-class TestOrnsteinUhlenbeck:
-    """Thirty labels with s = 0: a forward filter on a grid is exact, to 1e-9."""
+class OrnsteinUhlenbeck:
+    """Thirty labels without signs: a forward filter on a grid is exact, to 1e-9."""
 
     rng = np.random.default_rng(4)
     x = np.sort(rng.uniform(0.0, 5.0, 30))
@@ -168,59 +93,78 @@ class TestOrnsteinUhlenbeck:
     def exact(self, theta):
         return ou_probit_log_evidence(self.x, self.y, *theta)
 
-    @pytest.mark.parametrize(
-        ("options", "tolerance", "of_gradient"),
-        [
-            ({"n_draws": 4096}, 0.005, 0.01),  # standard deviations over seeds: 6e-4 and 1.4e-3
-            ({}, 0.03, 0.07),  # 5e-3 and 1e-2
-            ({"method": "ep"}, 0.05, 0.03),  # EP's own error
-        ],
-        ids=["4096", "default", "ep"],
-    )
-    def test_value_and_gradient(self, options, tolerance, of_gradient):
-        theta = pt.vector("theta", shape=(3,), dtype="float64")
-        gap = np.abs(self.x[:, None] - self.x)
-        none = np.zeros((30, 0)), np.zeros(0), np.zeros((0, 0))
-        y = MarginalProbit.dist(
-            theta[2] * pt.ones(30), theta[1] * pt.exp(-gap / theta[0]), *none, **options
-        )
-        value = pm.logp(y, self.y)
-        function = pytensor.function([theta], [value, pytensor.grad(value, theta)], mode=PLAIN)
-        found, gradient = function(self.theta)
-        assert found == pytest.approx(self.exact(self.theta), abs=tolerance)
-        expected = finite_difference(self.exact, self.theta)
-        np.testing.assert_allclose(gradient, expected, atol=of_gradient)
+    def parameters(self, theta):
+        cov = theta[1] * pt.exp(-np.abs(self.x[:, None] - self.x) / theta[0])
+        return theta[2] * pt.ones(30), cov, np.zeros((30, 0)), np.zeros(0), np.zeros((0, 0))
 
 
-@pytest.mark.parametrize("s", [0, 1, 2])
-def test_against_the_posterior_of_arrays(s):
-    rng = np.random.default_rng(s)
-    x = np.sort(rng.uniform(-3.0, 3.0, 12))
-    y = (x + rng.normal(size=12) > 0).astype(int)
-    points, phase, truncation = np.array([0.5, 2.0])[:s], np.array([1.0, -1.0])[:s], 0.3
+# Tolerances of value and gradient are six to ten standard deviations over seeds; those
+# of EP are its own error.
+TOLERANCES = {
+    OneFactor: {"4096": (2e-4, 1.5e-3), "default": (2e-3, 0.015), "ep": (5e-3, 0.03)},
+    OrnsteinUhlenbeck: {"4096": (0.005, 0.01), "default": (0.03, 0.07), "ep": (0.05, 0.03)},
+}
+OPTIONS = {"4096": {"n_draws": 4096}, "default": {}, "ep": {"method": "ep"}}
+CASES = {
+    "s=0": OrnsteinUhlenbeck(),
+    "s=1": OneFactor([1.0], [0.3]),
+    "s=2": OneFactor([-1.0, -1.0], [0.0, -0.5]),
+    "s=3": OneFactor([1.0, -1.0, 1.0], [0.4, 0.9, 0.1]),
+}
 
-    def kernel(X, Xs=None, diag=False):
-        if diag:
-            return np.full(len(X), 3.0)
-        both = np.vstack([X, X if Xs is None else Xs])[:, 0]
-        return ou_cov(both, 1.5, 3.0)[: len(X), len(X) :]
 
-    signs = {"pseudo_points": points, "phase": phase, "truncation": truncation} if s else {}
-    posterior = SkewGPPosterior(x, y, cov_func=kernel, n_draws=4096, **signs)
-    expected = posterior.log_marginal_likelihood
-    cov = ou_cov(np.concatenate([points, x]), 1.5, 3.0)
-    factor = phase / np.sqrt(3.0)
-    found = log_p(
-        y,
-        np.zeros(12),
-        cov[s:, s:],
-        cov[s:, :s] * factor / np.sqrt(3.0),
-        np.full(s, truncation),
-        factor[:, None] * cov[:s, :s] * factor,
-        n_draws=4096,
-    )
-    # The error of our value is as large as that of the other, which is known.
-    assert found == pytest.approx(expected.value, abs=5 * np.sqrt(2.0) * expected.std_error)
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", CASES)
+def test_value_and_gradient(name, options):
+    case = CASES[name]
+    of_value, of_gradient = TOLERANCES[type(case)][options]
+    theta = pt.vector("theta", shape=(3,), dtype="float64")
+    y = MarginalProbit.dist(*case.parameters(theta), **OPTIONS[options])
+    density = pm.logp(y, case.y)
+    function = pytensor.function([theta], [density, pytensor.grad(density, theta)], mode=PLAIN)
+    value, gradient = function(case.theta)
+    assert value == pytest.approx(case.exact(case.theta), abs=of_value)
+    expected = finite_difference(case.exact, case.theta)
+    np.testing.assert_allclose(gradient, expected, atol=of_gradient)
+
+
+ASIN = np.arcsin(0.7 / np.sqrt(3.0 * 2.5)) / (2.0 * np.pi)
+TWO = [[2.0, 0.7], [0.7, 1.5]], *NO_LATENT
+# Labels, parameters, and their probability by Sheppard's formula, 1/4 + asin(r) / (2 pi).
+SMALL = {
+    "one label": (
+        ([1], [0.7], [[3.0]], np.zeros((1, 0)), *NO_LATENT[1:]),
+        ndtr(0.7 / np.sqrt(1.0 + 3.0)),
+    ),
+    "both 1": (([1, 1], [0.0, 0.0], *TWO), 0.25 + ASIN),
+    "both 0": (([0, 0], [0.0, 0.0], *TWO), 0.25 + ASIN),
+    "one of each": (([1, 0], [0.0, 0.0], *TWO), 0.25 - ASIN),
+    "given a sign": (
+        ([1], [0.0], [[3.0]], [[0.9]], [0.0], [[1.0]]),
+        2.0 * (0.25 + np.arcsin(0.9 * np.sqrt(3.0) / 2.0) / (2.0 * np.pi)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_two_rows_are_exact(name):
+    given, probability = SMALL[name]
+    assert log_p(*given) == pytest.approx(np.log(probability), abs=1e-13)
+
+
+@pytest.mark.parametrize("y", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
+def test_two_labels_given_one_sign(y):
+    """By brute quadrature."""
+    sign = 2.0 * np.array(y) - 1.0
+    p = ONE_LATENT
+    cross = sign * np.sqrt(p["scale"].diagonal()) * p["skewness"][:, 0]
+    signed = sign[:, None] * p["scale"] * sign + np.eye(2)
+    cov = np.block([[p["latent_cov"], cross[None]], [cross[:, None], signed]])
+    limits = np.concatenate([p["truncation"], sign * p["mu"]])
+    expected = brute_log_prob(np.full(3, -np.inf), limits, cov) - log_ndtr(0.2)
+    found = log_p(y, *p.values(), n_draws=4096)
+    # Over random seeds of the points the standard deviation is below 1e-4.
+    assert found == pytest.approx(expected, abs=6e-4)
 
 
 class TestSumsToOne:
@@ -272,30 +216,11 @@ class TestOutOfTheSupport:
         assert np.isfinite(found[0])
         np.testing.assert_array_equal(found[1:], -np.inf)
 
-    SCALES = {  # noqa: RUF012
-        "indefinite": [[1.0, 1.5], [1.5, 1.0]],  # with noise on the diagonal a covariance
-        "negative variance": [[-0.5, 0.0], [0.0, 1.0]],  # with noise as well
-        "far off": [[1.0, 9.0], [9.0, 1.0]],
-        "NaN": [[np.nan, 0.0], [0.0, 1.0]],
-        "NaN off the diagonal": [[1.0, np.nan], [np.nan, 1.0]],
-        "infinite": [[np.inf, 0.0], [0.0, 1.0]],
-    }
-
-    def test_covariances(self, functions):
+    def test_no_covariance_and_one_again(self, functions):
         for function in functions:
-            for name, scale in self.SCALES.items():
-                value, *gradient = function(np.zeros(2), np.array(scale))
-                assert value == -np.inf, name
-                for part in gradient:
-                    assert np.isfinite(part).all(), name
-
-    def test_location(self, functions):
-        for function in functions:
-            for mu in ([np.nan, 0.0], [np.inf, np.nan]):
-                assert function(np.array(mu), np.eye(2))[0] == -np.inf
-
-    def test_valid_again(self, functions):
-        for function in functions:
+            value, *gradient = function(np.zeros(2), np.array([[-0.5, 0.0], [0.0, 1.0]]))
+            assert value == -np.inf
+            assert all(np.isfinite(part).all() for part in gradient)
             value, *gradient = function(ONE_LATENT["mu"], ONE_LATENT["scale"])
             assert np.isfinite(value)
             assert all((part != 0).all() for part in gradient)
@@ -317,13 +242,8 @@ class TestWrongConstants:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"mu": [0.0, np.nan]}, "mu holds 1 NaN"),
-            ({"mu": [0.0, 0.0, 0.0]}, "mu must have length 2, got 3"),
             ({"scale": [[1.0, 2.0], [2.0, 1.0]]}, "scale is not positive definite"),
-            ({"scale": [[1.0, 0.5], [0.0, 1.0]]}, "scale is not symmetric"),
             ({"skewness": [[0.95], [-0.95]]}, r"C from skewness\) is not positive definite"),
-            ({"truncation": [np.inf]}, "truncation holds 1 infinite"),
-            ({"latent_cov": [[-1.0]]}, "latent_cov is not positive definite"),
             ({"method": "mcmc"}, "method must be one of"),
             ({"n_draws": 0}, "n_draws must be at least 1"),
         ],

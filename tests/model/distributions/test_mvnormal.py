@@ -2,7 +2,6 @@
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 import pytest
 from oracles import brute_log_prob, equicorrelated_log_prob, finite_difference
@@ -55,23 +54,6 @@ def test_batches():
     # As for logp, the size of the variable shapes the result where the value is broadcast.
     repeated = pm.logcdf(pm.MvNormal.dist(MU[:2], cov, size=4), x[0]).eval()
     np.testing.assert_allclose(repeated, np.repeat(expected[0], 4), atol=1e-11)
-
-
-@pytest.mark.slow(ci=True)
-def test_gradient_in_mean_and_cholesky_factor():
-    mu, chol = pt.dvector("mu"), pt.dmatrix("chol")
-    factor = np.linalg.cholesky(COV[:2, :2])
-    value = pm.logcdf(pm.MvNormal.dist(mu, chol=chol), X[:2])
-    by_mu, by_chol = pytensor.function([mu, chol], pytensor.grad(value, [mu, chol]))(MU[:2], factor)
-    expected = finite_difference(lambda m: exact(X[:2], m, COV[:2, :2]), MU[:2])
-    np.testing.assert_allclose(by_mu, expected, rtol=1e-8)
-
-    def of_factor(t):
-        moved = np.array([[t[0], 0.0], [t[1], t[2]]])
-        return exact(X[:2], MU[:2], moved @ moved.T)
-
-    expected = finite_difference(of_factor, factor[np.tril_indices(2)])
-    np.testing.assert_allclose(by_chol[np.tril_indices(2)], expected, rtol=1e-8)
 
 
 def equicorrelated_model(**options):

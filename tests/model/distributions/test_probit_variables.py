@@ -20,7 +20,6 @@ from pymc.testing import (
 )
 from pytensor.compile.mode import Mode
 from scipy import stats
-from scipy.integrate import quad
 from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp import (
@@ -35,7 +34,7 @@ from pymc_skewgp import (
 pytestmark = pytest.mark.usefixtures("in_python")
 
 IN_PYTHON = Mode("py", None)
-TAILS = np.array([-40.0, -8.0, -1.0, 0.0, 0.3, 8.0, 40.0])
+TAILS = np.array([-40.0, -8.0, -4.0, -1.0, 0.0, 0.3, 8.0, 40.0])
 ETA = np.linspace(-2, 2, 5)
 SETS = np.array([[0.4, -1.0, 2.0], [0.0, 0.0, 0.0], [-3.0, 1.0, 1.5], [5.0, 5.2, -5.0]])
 F = np.array([0.4, -1.0, 2.0, 0.3])
@@ -120,7 +119,7 @@ class TestBernoulli:
 
     def test_gradient_is_the_inverse_mills_ratio_in_both_tails(self):
         eta = pt.dvector("eta")
-        labels = np.array([1, 1, 1, 1, 0, 0, 0])
+        labels = np.array([1, 1, 1, 1, 1, 0, 0, 0])
         gradient = pytensor.grad(pm.logp(BernoulliProbit.dist(eta), labels).sum(), eta)
         sign = 2.0 * labels - 1.0
         expected = sign * np.exp(stats.norm.logpdf(TAILS) - log_ndtr(sign * TAILS))
@@ -132,29 +131,6 @@ class TestBernoulli:
         log_p = pm.logp(BernoulliProbit.dist(eta), np.array([1, 0]))
         np.testing.assert_array_equal(log_p.eval({eta: [np.nan, np.nan]}), [-INF, -INF])
         assert pm.logcdf(BernoulliProbit.dist(eta), 0).eval({eta: [np.nan]}) == -INF
-
-    def test_dims_and_broadcasting_as_in_pymc(self):
-        """`pm.Bernoulli` has the same log density in the bulk."""
-        labels = np.array([[0, 1, 1], [1, 0, 1]])
-        models = []
-        for probit in (True, False):
-            with pm.Model(coords={"row": [0, 1], "column": list("abc")}) as model:
-                eta = pm.Normal("f", dims="column") + pm.Normal("g", dims="row")[:, None]
-                if probit:
-                    BernoulliProbit("y", eta, observed=labels, dims=("row", "column"))
-                else:
-                    pm.Bernoulli("y", p=pm.math.invprobit(eta), observed=labels)
-            models.append(model)
-        point = {"f": np.array([0.3, -0.2, 1.0]), "g": np.array([0.5, -1.0])}
-        ours, theirs = (model.compile_logp()(point) for model in models)
-        # PyMC's invprobit divides by a root of two in single precision: 1e-8 off.
-        assert ours == pytest.approx(theirs, abs=1e-6)
-        with models[0]:
-            prior = pm.sample_prior_predictive(50, random_seed=1)
-        assert prior["prior_predictive"]["y"].dims == ("chain", "draw", "row", "column")
-        assert set(np.unique(prior["prior_predictive"]["y"])) == {0, 1}
-        dlogp = models[0].compile_dlogp(mode="NUMBA")(point)
-        np.testing.assert_allclose(dlogp, models[1].compile_dlogp()(point), atol=1e-6)
 
     def test_unobserved_and_missing_labels(self):
         with pm.Model() as model:
@@ -229,23 +205,6 @@ class TestIntervals:
         # Differences of distribution functions keep 1e-16 of 1.
         np.testing.assert_allclose(np.exp(found), probability, rtol=1e-12, atol=1e-15)
 
-    @pytest.mark.parametrize("ends", ENDS)
-    def test_probabilities_sum_to_one(self, ends):
-        """The density outside the interval, and the probability of being in it."""
-        value = pt.dscalar("value")
-        y = IntervalNormal.dist(0.3, 0.7, *ends)
-        density = pytensor.function([value], pm.logp(y, value).exp())
-        total = 0.0
-        for a, b in ((-6.0, ends[0]), (ends[1], 6.0)):
-            if a < b < INF and a > -INF:
-                step = 1e-9  # the ends themselves belong to the interval
-                total += quad(density, a + step, b - step)[0]
-        if ends[0] < ends[1]:
-            at = np.clip(ends[0], -5.0, 5.0) if np.isfinite(ends[0]) else ends[1]
-            total += float(density(at))
-        # 6 is eight standard deviations off; the two steps cost 1e-9 each.
-        assert total == pytest.approx(1.0, abs=1e-8)
-
     def test_all_numbers_of_an_interval_say_the_same(self):
         y = IntervalNormal.dist(0.3, 0.7, [-INF, 0.0, 1.0, 0.0], [1.0, 1.0, INF, 0.0])
         normal = stats.norm(0.3, 0.7)
@@ -254,15 +213,6 @@ class TestIntervals:
         expected = [normal.logcdf(1.0), between, normal.logsf(1.0), normal.logpdf(0.0)]
         for value in ([-3.0, 0.0, 1.0, 0.0], [1.0, 0.5, 9.0, 0.0]):
             np.testing.assert_allclose(pm.logp(y, value).eval(), expected, rtol=1e-12)
-
-    def test_limits_that_agree_with_censoring(self):
-        """`pm.Censored` has another point of view of the same numbers."""
-        values = np.array([0.0, 0.3, 2.0])
-        ours = IntervalNormal.dist(0.2, 1.3, [-INF, 0.0, 2.0], [0.0, 0.0, INF])
-        theirs = pm.Censored.dist(pm.Normal.dist(0.2, 1.3), lower=0.0, upper=2.0, shape=3)
-        expected = pm.logp(theirs, values).eval()
-        # PyMC's distribution function divides by a root of two in single precision: 1e-8 off.
-        np.testing.assert_allclose(pm.logp(ours, values).eval(), expected, atol=1e-7)
 
     def test_draws(self):
         n = 40_000

@@ -8,6 +8,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from likelihood_cases import CASES as likelihoods
+from likelihood_cases import COUNTS, EXPOSURES, LABELS, LEVELS, POSITIVE, VALUES, log_prob
 from pytensor.scalar.math import Log1mexp
 from scipy import stats
 from scipy.special import expit, logsumexp, ndtr, polygamma
@@ -17,23 +19,9 @@ from pymc_skewgp._model.gp.site_functions import DistributionSites
 from pymc_skewgp._model.ops.plain_mode import _FUNCTIONS
 from pymc_skewgp._posterior.output import LatentMarginals
 
-N = 6
-RNG = np.random.default_rng(3)
-COUNTS = np.array([0, 1, 2, 5, 1, 3])
-POSITIVE = np.array([0.2, 1.5, 0.7, 3.0, 0.1, 2.2])
-UNIT = np.array([0.1, 0.5, 0.9, 0.3, 0.7, 0.2])
-REAL = np.array([-1.5, 0.3, 2.0, 0.0, 0.8, -0.4])
-LABELS = np.array([0, 1, 1, 0, 1, 0])
-CATEGORIES = np.array([0, 1, 2, 3, 1, 2])
-EXPOSURE = np.array([1.0, 2.0, 0.5, 4.0, 1.5, 3.0])
-CUTPOINTS = np.array([-1.0, 0.2, 1.0])
-F = RNG.normal(size=(2, 3, N))
-
-
-def _ordered(y, f):
-    cumulative = expit(np.concatenate([CUTPOINTS, [np.inf]]) - f[..., None])
-    p = np.diff(cumulative, prepend=0.0)
-    return np.log(np.take_along_axis(p, np.broadcast_to(y, f.shape)[..., None], -1)[..., 0])
+N = 8
+UNIT = np.array([0.1, 0.5, 0.9, 0.3, 0.7, 0.2, 0.4, 0.6])
+F = np.random.default_rng(3).normal(size=(2, 3, N))
 
 
 def _zero_inflated(y, f):
@@ -41,43 +29,32 @@ def _zero_inflated(y, f):
     return np.where(y == 0, logsumexp([own, np.full(f.shape, np.log(0.3))], axis=0), own)
 
 
+def _known(case):
+    """The same of a likelihood of the package, by its row of `likelihood_cases`."""
+    arguments = case.arguments_of(N)
+    return (
+        lambda eta: case.pymc(eta, **arguments),
+        case.data(),
+        lambda y, f: log_prob(case.given(f, **arguments), y),
+    )
+
+
+KNOWN = [
+    "Poisson",
+    "NegativeBinomial",
+    "BernoulliLogit",
+    "BinomialLogit",
+    "Gamma",
+    "OrderedLogit",
+    "StudentT",
+]
 # name: what a user writes, y, log density by SciPy
 CASES = {
-    "poisson": (
-        lambda eta: pm.Poisson.dist(EXPOSURE * pm.math.exp(eta)),
-        COUNTS,
-        lambda y, f: stats.poisson.logpmf(y, EXPOSURE * np.exp(f)),
-    ),
-    "negative binomial": (
-        lambda eta: pm.NegativeBinomial.dist(mu=pm.math.exp(eta), alpha=3.0),
-        COUNTS,
-        lambda y, f: stats.nbinom.logpmf(y, 3.0, 3.0 / (3.0 + np.exp(f))),
-    ),
-    "bernoulli": (
-        lambda eta: pm.Bernoulli.dist(logit_p=eta),
-        LABELS,
-        lambda y, f: stats.bernoulli.logpmf(y, expit(f)),
-    ),
-    "binomial": (
-        lambda eta: pm.Binomial.dist(n=np.arange(5, 5 + N), logit_p=eta),
-        COUNTS,
-        lambda y, f: stats.binom.logpmf(y, np.arange(5, 5 + N), expit(f)),
-    ),
-    "gamma": (
-        lambda eta: pm.Gamma.dist(alpha=2.0, beta=2.0 / pm.math.exp(eta)),
-        POSITIVE,
-        lambda y, f: stats.gamma.logpdf(y, 2.0, scale=np.exp(f) / 2.0),
-    ),
+    **{name: _known(likelihoods[name]) for name in [*KNOWN, "OrderedLogit", "StudentT"]},
     "gamma of mean and sd": (
         lambda eta: pm.Gamma.dist(mu=pm.math.exp(eta), sigma=0.5),
         POSITIVE,
         lambda y, f: stats.gamma.logpdf(y, 4 * np.exp(2 * f), scale=0.25 * np.exp(-f)),
-    ),
-    "ordered logistic": (lambda eta: pm.OrderedLogistic.dist(eta, CUTPOINTS), CATEGORIES, _ordered),
-    "student t": (
-        lambda eta: pm.StudentT.dist(nu=4, mu=eta, sigma=0.5),
-        REAL,
-        lambda y, f: stats.t.logpdf(y, 4, f, 0.5),
     ),
     "beta": (
         lambda eta: pm.Beta.dist(mu=pm.math.sigmoid(eta), nu=5.0),
@@ -101,7 +78,7 @@ CASES = {
     ),
     "von mises": (
         lambda eta: pm.VonMises.dist(eta, 2.0),
-        REAL,
+        VALUES,
         lambda y, f: stats.vonmises.logpdf(y, 2.0, f),
     ),
     "truncated": (
@@ -111,12 +88,12 @@ CASES = {
     ),
     "censored": (
         lambda eta: pm.Censored.dist(pm.Normal.dist(eta, 0.8), lower=0.0, upper=None),
-        np.maximum(REAL, 0.0),
+        np.maximum(VALUES, 0.0),
         lambda y, f: np.where(y > 0, stats.norm.logpdf(y, f, 0.8), stats.norm.logcdf(0.0, f, 0.8)),
     ),
     "categories from a stack": (
         lambda eta: pm.Categorical.dist(logit_p=pt.stack([eta, -eta, 0.0 * eta], axis=1)),
-        np.minimum(CATEGORIES, 2),
+        LEVELS,
         lambda y, f: (
             np.take_along_axis(
                 z := np.stack([f, -f, 0 * f], -1), np.broadcast_to(y, f.shape)[..., None], -1
@@ -126,7 +103,7 @@ CASES = {
     ),
     "own density": (
         lambda eta: pm.CustomDist.dist(eta, logp=lambda y, eta: -pt.abs(y - eta) - pt.log(2.0)),
-        REAL,
+        VALUES,
         lambda y, f: stats.laplace.logpdf(y, f),
     ),
     "function of a variable": (
@@ -136,9 +113,9 @@ CASES = {
     ),
 }
 MEANS = {
-    "poisson": lambda f: EXPOSURE * np.exp(f),
-    "bernoulli": expit,
-    "student t": lambda f: f,
+    "Poisson": lambda f: EXPOSURES * np.exp(f),
+    "BernoulliLogit": expit,
+    "StudentT": lambda f: f,
     "beta": expit,
     "zero inflated": lambda f: 0.7 * np.exp(f),
     "weibull": lambda f: np.exp(f) * 0.9027452929509336,  # Gamma(5/3)
@@ -176,7 +153,7 @@ def test_draws_have_the_mean_of_the_distribution(name):
     assert drawn.shape == f.shape
     drawn = drawn.reshape(-1, N)
     error = drawn.std(axis=0) / np.sqrt(drawn.shape[0])
-    # 5 standard errors at 6 entries of 9 cases: false alarm 3e-5.
+    # 5 standard errors at 8 entries of 9 cases: false alarm 4e-5.
     assert (np.abs(drawn.mean(axis=0) - MEANS[name](F[0, 0])) < 5 * error).all()
     assert np.unique(drawn[:, 0]).size > 1  # and not one draw for all
 
@@ -203,7 +180,7 @@ def test_draws_by_rejection_need_no_memory_for_each_step():
 
 def test_constants_of_each_row_have_no_new_points():
     rng = np.random.default_rng(0)
-    likelihood = DistributionSites(CASES["poisson"][0], {})
+    likelihood = DistributionSites(CASES["Poisson"][0], {})
     likelihood.as_data(COUNTS, N)
     assert likelihood.predictive_draws(np.zeros((1, 2, 3)), rng) == {}
     assert likelihood.predictive_summary(_mixture()) == {}
@@ -252,7 +229,7 @@ def test_forecasts_are_left_out_where_there_are_none():
     assert cauchy.predictive_draws(F, rng)["y"].shape == F.shape
     own = DistributionSites(CASES["own density"][0], {})
     assert own.predictive_summary(mixture) == {} == own.predictive_draws(F, rng)
-    assert own.replicate(REAL, F, F, rng) is None
+    assert own.replicate(VALUES, F, F, rng) is None
 
 
 def test_values_of_hyperparameters_and_pickling():
@@ -262,10 +239,13 @@ def test_values_of_hyperparameters_and_pickling():
     def counts(eta):
         return pm.NegativeBinomial.dist(mu=pm.math.exp(eta), alpha=alpha)
 
+    def labels(eta):
+        return pm.Bernoulli.dist(logit_p=eta)
+
     likelihood = DistributionSites(counts, {"alpha": 3.0})
-    expected = CASES["negative binomial"][2](COUNTS, F)
+    expected = stats.nbinom.logpmf(COUNTS, 3.0, 3.0 / (3.0 + np.exp(F)))
     np.testing.assert_allclose(likelihood.log_likelihood(COUNTS, F), expected, rtol=1e-10)
-    again = pickle.loads(pickle.dumps(DistributionSites(CASES["bernoulli"][0], {})))
+    again = pickle.loads(pickle.dumps(DistributionSites(labels, {})))
     np.testing.assert_allclose(
         again.log_likelihood(LABELS, F[0, 0]), stats.bernoulli.logpmf(LABELS, expit(F[0, 0]))
     )
@@ -277,12 +257,12 @@ def test_values_of_hyperparameters_and_pickling():
 def test_far_out_one_impossible_entry_leaves_the_others():
     """Scales that underflow are impossible there alone, and raise no error."""
     likelihood = DistributionSites(lambda eta: pm.Normal.dist(0.0, pm.math.exp(eta)), {})
-    data = likelihood.as_data(REAL, N)
+    data = likelihood.as_data(VALUES, N)
     f = np.zeros(N)
     f[2] = -1000.0
     found = likelihood.log_likelihood(data, f)
     assert found[2] == -np.inf
-    np.testing.assert_allclose(np.delete(found, 2), stats.norm.logpdf(np.delete(REAL, 2)))
+    np.testing.assert_allclose(np.delete(found, 2), stats.norm.logpdf(np.delete(VALUES, 2)))
 
 
 COUPLED = {
@@ -296,7 +276,7 @@ COUPLED = {
     "Sub ": lambda eta: pm.Normal.dist((eta[:, None] - eta[None, :]).max(axis=1), 1.0),
     "Join": lambda eta: pm.Normal.dist(pt.concatenate([eta, 0 * eta])[:N], 1.0),
     # Not known to the analysis of the graph: found by values.
-    "Reshape": lambda eta: pm.Normal.dist(eta.reshape((2, 3)).T.ravel(), 1.0),
+    "Reshape": lambda eta: pm.Normal.dist(eta.reshape((2, 4)).T.ravel(), 1.0),
     "joint distribution": lambda eta: pm.MvNormal.dist(eta, np.eye(N)),
 }
 
@@ -305,37 +285,42 @@ COUPLED = {
 def test_what_does_not_factorise_is_refused_by_the_name_of_the_operation(operation):
     with pytest.raises(NotSitesError, match=operation.strip()):
         DistributionSites(COUPLED[operation], {}).as_data(
-            REAL if operation != "Cumsum" else COUNTS, N
+            VALUES if operation != "Cumsum" else COUNTS, N
         )
 
 
 def test_what_only_looks_coupled_is_accepted():
     """Operations that the analysis does not know, but that keep entries apart."""
-    likelihood = DistributionSites(lambda eta: pm.Normal.dist(eta.reshape((2, 3)).ravel(), 1.0), {})
-    data = likelihood.as_data(REAL, N)
-    np.testing.assert_allclose(likelihood.log_likelihood(data, F), stats.norm.logpdf(REAL, F))
+    likelihood = DistributionSites(lambda eta: pm.Normal.dist(eta.reshape((2, 4)).ravel(), 1.0), {})
+    data = likelihood.as_data(VALUES, N)
+    np.testing.assert_allclose(likelihood.log_likelihood(data, F), stats.norm.logpdf(VALUES, F))
 
 
 # what is wrong: the function, y, the error, what it says
 WRONG = {
-    "no distribution": (lambda eta: pm.math.exp(eta), REAL, TypeError, "result of Exp, not random"),
-    "nothing": (lambda eta: None, REAL, TypeError, "an object of type NoneType"),
-    "a name": (lambda eta: pm.Normal("y", eta), REAL, TypeError, "without a name, found y"),
+    "no distribution": (
+        lambda eta: pm.math.exp(eta),
+        VALUES,
+        TypeError,
+        "result of Exp, not",
+    ),
+    "nothing": (lambda eta: None, VALUES, TypeError, "an object of type NoneType"),
+    "a name": (lambda eta: pm.Normal("y", eta), VALUES, TypeError, "without a name, found y"),
     "no predictor": (
         lambda eta: pm.Normal.dist(0.0, 1.0, shape=N),
-        REAL,
+        VALUES,
         NotSitesError,
         "does not depend on the predictor",
     ),
     "a number": (
         lambda eta: pm.Normal.dist(eta.sum(), 1.0),
-        REAL,
+        VALUES,
         ValueError,
-        r"shape \(6,\), one",
+        r"shape \(8,\), one",
     ),
     "two functions": (
         lambda f, g: pm.Normal.dist(f, pm.math.exp(g)),
-        REAL,
+        VALUES,
         TypeError,
         r"2 predictors, f, g, .* reparameterize=True.* NUTS",
     ),
@@ -345,22 +330,22 @@ WRONG = {
         ValueError,
         r"MultinomialProbit\(\) for classes",
     ),
-    "a matrix": (lambda eta: pm.Normal.dist(eta[:, None]), REAL, ValueError, "2 dimension"),
+    "a matrix": (lambda eta: pm.Normal.dist(eta[:, None]), VALUES, ValueError, "2 dimension"),
     "another length": (
         lambda eta: pm.Normal.dist(eta + np.ones(4)),
-        REAL,
+        VALUES,
         ValueError,
-        r"failed for a predictor of shape \(6,\)",
+        r"failed for a predictor of shape \(8,\)",
     ),
     "randomness": (
         lambda eta: pm.Normal.dist(eta, pm.HalfNormal.dist()),
-        REAL,
+        VALUES,
         NotSitesError,
         "depends on another random variable",
     ),
     "no log probability": (
         lambda eta: pm.Normal.dist(eta) + pm.Normal.dist(0.0),
-        REAL,
+        VALUES,
         NotSitesError,
         "no log probability",
     ),
@@ -368,7 +353,7 @@ WRONG = {
         lambda eta: pm.Poisson.dist(pm.math.exp(eta)),
         -COUNTS,
         ValueError,
-        "outside of the support of Poisson in 5 of 6 row",
+        "outside of the support of Poisson in 6 of 8 row",
     ),
     "fractions": (
         lambda eta: pm.Poisson.dist(pm.math.exp(eta)),
@@ -378,11 +363,11 @@ WRONG = {
     ),
     "negative scale": (
         lambda eta: pm.Normal.dist(eta, -1.0),
-        REAL,
+        VALUES,
         ValueError,
         "outside of its range, which is sigma > 0",
     ),
-    "missing": (lambda eta: pm.Normal.dist(eta), REAL * np.nan, ValueError, "must be finite"),
+    "missing": (lambda eta: pm.Normal.dist(eta), VALUES * np.nan, ValueError, "must be finite"),
 }
 
 
@@ -396,7 +381,7 @@ def test_errors_say_what_is_wrong(what):
 def test_log_prob_at_the_prior_mean_must_be_finite():
     likelihood = DistributionSites(lambda eta: pm.Exponential.dist(eta), {})
     likelihood.refuse_impossible_mean(POSITIVE, np.ones(N))
-    with pytest.raises(ValueError, match="not finite at the prior mean in 6 of 6 row"):
+    with pytest.raises(ValueError, match="not finite at the prior mean in 8 of 8 row"):
         likelihood.refuse_impossible_mean(POSITIVE, -np.ones(N))
 
 

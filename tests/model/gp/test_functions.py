@@ -7,6 +7,7 @@ import pytest
 from pytensor.compile.mode import Mode
 
 from pymc_skewgp import SkewGP
+from pymc_skewgp._model.gp.exact_posterior import CovarianceAtPoint
 from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean
 
 cov = pm.gp.cov
@@ -172,3 +173,39 @@ def test_value_that_is_no_number_is_refused(value):
 def test_unnamed_variable_is_reported():
     with pytest.raises(ValueError, match="depends on <unnamed>"):
         ArrayCovariance(cov.ExpQuad(2, ls=pm.Gamma.dist(2, 1)), {"ls": 1.0})
+
+
+class TestCovarianceAtPoint:
+    """A kernel again, for what PyMC asks of kernels."""
+
+    point = {"ls": np.array([0.7, 1.9]), "eta": np.array(1.3)}  # noqa: RUF012
+
+    @pytest.fixture
+    def variables(self):
+        with pm.Model():
+            return {"ls": pm.HalfNormal("ls", shape=2), "eta": pm.HalfNormal("eta")}
+
+    @pytest.mark.parametrize(
+        ("kernel", "n_dims"),
+        [
+            (lambda ls, eta: eta**2 * cov.Matern52(2, ls=ls) + cov.WhiteNoise(eta), 2),
+            # The columns are chosen once, not of those already chosen.
+            (lambda ls, eta: cov.ExpQuad(2, ls=eta, active_dims=[1]), 1),
+            (lambda ls, eta: cov.Constant(eta), None),
+        ],
+    )
+    def test_covariances(self, variables, kernel, n_dims):
+        found, wanted = CovarianceAtPoint(kernel(**variables), self.point), kernel(**self.point)
+        for arguments in ({}, {"Xs": XS}, {"diag": True}):
+            matrices = (value(k(X, **arguments)) for k in (found, wanted))
+            np.testing.assert_allclose(*matrices, rtol=1e-13)  # the order of operations
+        assert n_dims is None or (found.input_dim, found.n_dims) == (2, n_dims)
+
+    def test_power_spectral_density(self, variables):
+        """2 pi s^2 l1 l2 exp(-(l1^2 w1^2 + l2^2 w2^2) / 2) of the squared exponential."""
+        kernel = variables["eta"] ** 2 * cov.ExpQuad(2, ls=variables["ls"])
+        found = value(CovarianceAtPoint(kernel, self.point).power_spectral_density(XS))
+        ls, eta = self.point["ls"], self.point["eta"]
+        square = (XS**2 * ls**2).sum(axis=1)
+        wanted = 2 * np.pi * eta**2 * ls.prod() * np.exp(-0.5 * square)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from arviz_base import from_dict
-from oracles import ou_probit_marginals, probit_posterior_quadrature
+from oracles import ou_probit_marginals
 from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp import LowEffectiveSampleWarning, SkewGP
@@ -87,27 +87,6 @@ def test_marginals_of_an_exact_filter():
     assert_mean(f, exact.mean)
     assert_mean((f - exact.mean) ** 2, exact.variance)
     assert_mean((f - exact.mean) ** 3, exact.third)
-
-
-def test_function_at_old_and_new_inputs_is_drawn_together():
-    """n = 2 and one new input: f* is a regression on f plus noise of its own."""
-    x, y, new = np.array([[0.0], [0.7]]), [1, 0], np.array([[0.4]])
-    K = 2.25 * np.exp(-np.abs(x - x.T) / 0.8)
-    cross = 2.25 * np.exp(-np.abs(x - new.T) / 0.8)[:, 0]
-    weights = np.linalg.solve(K, cross)
-    exact = probit_posterior_quadrature(K, y)
-    variables = {name: constant(value) for name, value in POINT.items()}
-    tree = process().sample_latent(
-        trace(**variables), X=x, y=y, Xnew=new, random_seed=3, progressbar=False
-    )
-    f = tree["posterior"]["f"].to_numpy()
-    star = tree["predictions"]["f"].to_numpy()
-    off, star_off = f - exact.mean, star - weights @ exact.mean
-    assert_mean(off * star_off, exact.cov @ weights)
-    assert_mean(star_off**2, 2.25 - weights @ cross + weights @ exact.cov @ weights)
-    residual = star - (f @ weights)[..., None]
-    assert_mean(residual, 0.0)
-    assert_mean(residual * off, 0.0)
 
 
 def test_same_inputs_give_the_same_values():
@@ -222,22 +201,6 @@ class TestSeeds:
         np.testing.assert_array_equal(first, self.draw(7))
         np.testing.assert_array_equal(first, self.draw(np.random.default_rng(7)))
         np.testing.assert_array_equal(first, self.draw(np.random.SeedSequence(7)))
-
-    def test_different_ones_do_not(self):
-        f = [self.draw(seed)[..., :8] for seed in (7, 8, None, None)]
-        for i in range(4):
-            for j in range(i):
-                assert (f[i] != f[j]).all()
-
-
-class TestData:
-    def test_default_is_that_of_the_marginal_likelihood(self):
-        with pm.Model():
-            gp = process()
-            gp.marginal_likelihood("labels", X, Y)
-        tree = gp.sample_latent(trace(**SHORT), random_seed=1, progressbar=False)
-        other = gp.sample_latent(trace(**SHORT), X=X, y=Y, random_seed=1, progressbar=False)
-        np.testing.assert_array_equal(tree["posterior"]["f"], other["posterior"]["f"])
 
 
 class TestPlainErrors:

@@ -67,6 +67,17 @@ def many_draws(variable, n, seed):
     return pm.draw(graph, random_seed=seed, mode=PLAIN)
 
 
+def assert_moments(draws, sun):
+    """Five standard errors, each of four coordinates: a false alarm in 3e-6 of all seeds.
+
+    An element of the covariance has variance near 2 S_ii S_jj / n, the tails being Gaussian.
+    """
+    n, sd = len(draws), np.sqrt(sun.cov().diagonal())
+    assert (np.abs(draws.mean(axis=0) - sun.mean()) < 5 * sd / np.sqrt(n)).all()
+    gap = np.abs(np.cov(draws.T) - sun.cov()) / np.outer(sd, sd)
+    assert gap.max() < 6 * np.sqrt(2.0 / n)
+
+
 @pytest.fixture(params=[0, 1, 2], ids="s={}".format)
 def s(request):
     return request.param
@@ -88,12 +99,7 @@ class TestPrior:
             draws = many_draws(f, 20_000, seed=1)
         sun = exact(s, X)
         assert draws.shape == (20_000, 4)
-        sd = np.sqrt(sun.cov().diagonal())
-        # Five standard errors, each of four coordinates: a false alarm in 3e-6 of all seeds.
-        assert (np.abs(draws.mean(axis=0) - sun.mean()) < 5 * sd / np.sqrt(20_000)).all()
-        # An element of the covariance has variance near 2 S_ii S_jj / n, the tails being Gaussian.
-        gap = np.abs(np.cov(draws.T) - sun.cov()) / np.outer(sd, sd)
-        assert gap.max() < 6 * np.sqrt(2.0 / 20_000)
+        assert_moments(draws, sun)
         # The third moment, of which a Gaussian has none: standard error sqrt(6 / n).
         third = (((draws - draws.mean(axis=0)) / draws.std(axis=0)) ** 3).mean(axis=0)
         np.testing.assert_allclose(third, sun.skew(), atol=6 * np.sqrt(6.0 / 20_000))
@@ -159,12 +165,7 @@ class TestConditional:
             f = skew_gp(s).conditional("fs", XNEW, given={"X": X, "f": F}, dims="new")
             draws = many_draws(f, 20_000, seed=2)
         assert model.named_vars_to_dims == {"fs": ("new",)}
-        sun = self.expected(s)
-        sd = np.sqrt(sun.cov().diagonal())
-        # Five standard errors, each of three coordinates: a false alarm in 2e-6 of all seeds.
-        assert (np.abs(draws.mean(axis=0) - sun.mean()) < 5 * sd / np.sqrt(20_000)).all()
-        gap = np.abs(np.cov(draws.T) - sun.cov()) / np.outer(sd, sd)
-        assert gap.max() < 6 * np.sqrt(2.0 / 20_000)
+        assert_moments(draws, self.expected(s))
 
     def test_white_noise_is_new_at_old_inputs(self):
         """As `pm.gp.Latent`: white noise belongs to f, and is independent between rows."""
@@ -272,9 +273,13 @@ class TestInvalidWhileSampling:
         assert found == -np.inf if np.isnan(value) else np.isfinite(found)
 
 
-def in_model(call):
-    with pm.Model():
-        return call()
+def refuse(message, *calls, error=ValueError):
+    for call in calls:
+        with pm.Model(), pytest.raises(error, match=message):
+            call()
+
+
+GIVEN = {"X": X, "f": F}
 
 
 class TestPlainErrors:
@@ -294,27 +299,26 @@ class TestPlainErrors:
         ids=str,
     )
     def test_arguments_of_the_process(self, arguments, message):
-        with pytest.raises(ValueError, match=message):
-            SkewGP(cov_func=ExpQuad(1, ls=1.0), **arguments)
+        refuse(message, lambda: SkewGP(cov_func=ExpQuad(1, ls=1.0), **arguments))
 
     def test_variables_among_the_arguments(self):
         with pm.Model():
             r, t = pm.Normal("r", shape=(2, 1)), pm.Normal("t", shape=3)
-            for name in ("truncation", "phase"):
-                for wrong in (t, r):
-                    with pytest.raises(ValueError, match=f"{name} must be a number or have shape"):
-                        skew_gp(2, **{name: wrong})
-            with pytest.raises(ValueError, match="pseudo_points must be a matrix"):
-                SkewGP(cov_func=ExpQuad(1, ls=1.0), pseudo_points=t)
             unknown = pm.Normal("u", shape=(pm.Poisson("n", 3), 1))
-            with pytest.raises(ValueError, match="must have a known number of rows"):
-                SkewGP(cov_func=ExpQuad(1, ls=1.0), pseudo_points=unknown)
-            with pytest.raises(ValueError, match="belong to pseudo_points"):
-                SkewGP(cov_func=ExpQuad(1, ls=1.0), truncation=t)
+        for arguments, message in (
+            ({"truncation": t}, "truncation must be a number or have shape"),
+            ({"truncation": r}, "truncation must be a number or have shape"),
+            ({"phase": t}, "phase must be a number or have shape"),
+            ({"phase": r}, "phase must be a number or have shape"),
+            ({"pseudo_points": t}, "pseudo_points must be a matrix"),
+            ({"pseudo_points": unknown}, "must have a known number of rows"),
+            ({"pseudo_points": None, "truncation": t}, "belong to pseudo_points"),
+        ):
+            refuse(message, lambda given=arguments: skew_gp(2, **{"phase": None, **given}))
 
     def test_sum(self):
-        with pytest.raises(TypeError, match="not additive: add the covariance functions"):
-            skew_gp(1) + skew_gp(0)
+        message = "not additive: add the covariance functions"
+        refuse(message, lambda: skew_gp(1) + skew_gp(0), error=TypeError)
 
     INPUTS = [  # noqa: RUF012
         (np.zeros((3, 2)), r"has 2 column\(s\), but cov_func was built with input_dim=1"),
@@ -327,28 +331,21 @@ class TestPlainErrors:
 
     @pytest.mark.parametrize(("inputs", "message"), INPUTS, ids=[m[:10] for _, m in INPUTS])
     def test_inputs(self, inputs, message):
+        gp, y = skew_gp(1), np.zeros(len(inputs), dtype=int)
+        refuse(
+            f"X {message}",
+            lambda: gp.prior("f", inputs),
+            lambda: gp.prior("f", inputs, reparameterize=True),
+            lambda: gp.marginal_likelihood("y", inputs, y),
+            lambda: gp.posterior(inputs, y),
+        )
+        refuse(f"Xnew {message}", lambda: gp.conditional("f", inputs, given=GIVEN))
         given = {"X": inputs, "f": F}
-        y = np.zeros(len(inputs), dtype=int)
-        calls = {
-            "X": [
-                lambda: skew_gp(1).prior("f", inputs),
-                lambda: skew_gp(1).prior("f", inputs, reparameterize=True),
-                lambda: skew_gp(1).marginal_likelihood("y", inputs, y),
-                lambda: skew_gp(1).posterior(inputs, y),
-            ],
-            "Xnew": [lambda: skew_gp(1).conditional("f", inputs, given={"X": X, "f": F})],
-            r"given\['X'\]": [lambda: skew_gp(1).conditional("f", X, given=given)],
-        }
-        for name, of_that_name in calls.items():
-            for call in of_that_name:
-                with pytest.raises(ValueError, match=f"{name} {message}"):
-                    in_model(call)
+        refuse(rf"given\['X'\] {message}", lambda: gp.conditional("f", X, given=given))
 
     def test_data_with_wrong_inputs(self):
-        with pm.Model():
-            for value, message in ((np.zeros((4, 2)), "X has 2 column"), (F, "must be a matrix")):
-                with pytest.raises(ValueError, match=message):
-                    skew_gp(1).prior("f", pm.Data(f"X{value.ndim}", value))
+        for value, message in ((np.zeros((4, 2)), "X has 2 column"), (F, "must be a matrix")):
+            refuse(message, lambda value=value: skew_gp(1).prior("f", pm.Data("X", value)))
 
     @pytest.mark.parametrize(
         ("y", "message"),
@@ -363,10 +360,8 @@ class TestPlainErrors:
         ids=["three", "letters", "short", "column", "NaN", "masked"],
     )
     def test_labels(self, y, message):
-        with pytest.raises(ValueError, match=message):
-            in_model(lambda: skew_gp(1).marginal_likelihood("y", X, y))
-        with pytest.raises(ValueError, match=message):
-            skew_gp(1).posterior(X, y)
+        gp = skew_gp(1)
+        refuse(message, lambda: gp.marginal_likelihood("y", X, y), lambda: gp.posterior(X, y))
 
     @pytest.mark.parametrize(
         ("y", "message"),
@@ -378,26 +373,25 @@ class TestPlainErrors:
         ],
         ids=["three", "-1", "short", "column"],
     )
-    @pytest.mark.parametrize("inputs_too", [False, True])
-    def test_data_with_wrong_labels(self, y, message, inputs_too):
-        with pm.Model():
-            inputs = pm.Data("X", X) if inputs_too else X
-            with pytest.raises(ValueError, match=message):
-                skew_gp(1).marginal_likelihood("y", inputs, pm.Data("labels", y))
+    def test_data_with_wrong_labels(self, y, message):
+        def data(inputs):
+            skew_gp(1).marginal_likelihood("y", inputs, pm.Data("labels", y))
 
-    def test_conditional_without_prior(self):
-        with pytest.raises(ValueError, match=r"call prior\(name, X\) first or pass given="):
-            in_model(lambda: skew_gp(1).conditional("f", X))
+        refuse(message, lambda: data(X), lambda: data(pm.Data("X", X)))
 
-    @pytest.mark.parametrize("given", [{"X": X}, {"X": X, "g": F}, {"X": X, "f": F, "gp": 1}, {}])
-    def test_keys_of_given(self, given):
-        with pytest.raises(ValueError, match=r"given must have the keys 'X' and 'f', got"):
-            in_model(lambda: skew_gp(1).conditional("f", XNEW, given=given))
-
-    @pytest.mark.parametrize("f", [F[:3], np.zeros((4, 1)), 0.0], ids=str)
-    def test_values_in_given(self, f):
-        with pytest.raises(ValueError, match=r"given\['f'\] must have shape \(4,\)"):
-            in_model(lambda: skew_gp(1).conditional("f", XNEW, given={"X": X, "f": f}))
+    def test_given(self):
+        gp = skew_gp(1)
+        refuse(r"call prior\(name, X\) first or pass given=", lambda: gp.conditional("f", X))
+        for given in ({"X": X}, {"X": X, "g": F}, {"X": X, "f": F, "gp": 1}, {}):
+            refuse(
+                r"given must have the keys 'X' and 'f', got",
+                lambda given=given: gp.conditional("f", XNEW, given=given),
+            )
+        for f in (F[:3], np.zeros((4, 1)), 0.0):
+            refuse(
+                r"given\['f'\] must have shape \(4,\)",
+                lambda f=f: gp.conditional("f", XNEW, given={"X": X, "f": f}),
+            )
 
     @pytest.mark.parametrize(
         ("cov_func", "message"),
@@ -412,42 +406,38 @@ class TestPlainErrors:
     def test_constant_hyperparameters(self, cov_func, message, points):
         """At build: no sampler could mend them."""
         gp = SkewGP(cov_func=cov_func, **pseudo(points))
-        for call in (
+        refuse(
+            message,
             lambda: gp.prior("f", X),
             lambda: gp.prior("f", X, reparameterize=True),
             lambda: gp.marginal_likelihood("y", X, Y),
-            lambda: gp.conditional("new", XNEW, given={"X": X, "f": F}),
-        ):
-            with pytest.raises(ValueError, match=message):
-                in_model(call)
+            lambda: gp.conditional("new", XNEW, given=GIVEN),
+        )
 
     def test_constant_mean(self):
         gp = SkewGP(cov_func=ExpQuad(1, ls=1.0), mean_func=pm.gp.mean.Constant(np.nan))
-        with pytest.raises(ValueError, match="mean_func gave NaN"):
-            in_model(lambda: gp.prior("f", X))
+        refuse("mean_func gave NaN", lambda: gp.prior("f", X))
 
-    def test_coincident_pseudo_points(self):
-        points = [[0.5], [0.5]]
-        gp = SkewGP(cov_func=ExpQuad(1, ls=1.0), pseudo_points=points)
-        with pytest.raises(ValueError, match="pseudo_points 0 and 1 coincide"):
-            in_model(lambda: gp.marginal_likelihood("y", X, Y))
-        gp = SkewGP(cov_func=ExpQuad(1, ls=1.0), pseudo_points=points, phase=[1, -1])
-        with pytest.raises(ValueError, match="with opposite phases"):
-            in_model(lambda: gp.prior("f", X))
+    @pytest.mark.parametrize("phase", [[1, 1], [1, -1]])
+    def test_coincident_pseudo_points(self, phase):
+        gp = SkewGP(cov_func=ExpQuad(1, ls=1.0), pseudo_points=[[0.5], [0.5]], phase=phase)
+        message = "with opposite phases" if phase[1] < 0 else "pseudo_points 0 and 1 coincide"
+        refuse(message, lambda: gp.prior("f", X), lambda: gp.marginal_likelihood("y", X, Y))
 
     def test_arguments_that_pymc_would_ignore(self):
-        for call in (
-            lambda: skew_gp(1).prior("f", X, reparametrize=True),
-            lambda: skew_gp(1).prior("f", X, n_outputs=2),
-            lambda: skew_gp(1).conditional("f", XNEW, given={"X": X, "f": F}, diag=True),
-            lambda: skew_gp(1).marginal_likelihood("y", X, Y, sigma=1.0),
-        ):
-            with pytest.raises(TypeError, match="unexpected argument"):
-                in_model(call)
+        gp = skew_gp(1)
+        refuse(
+            "unexpected argument",
+            lambda: gp.prior("f", X, reparametrize=True),
+            lambda: gp.prior("f", X, n_outputs=2),
+            lambda: gp.conditional("f", XNEW, given=GIVEN, diag=True),
+            lambda: gp.marginal_likelihood("y", X, Y, sigma=1.0),
+            error=TypeError,
+        )
 
     def test_method(self):
-        with pytest.raises(ValueError, match="method must be one of"):
-            in_model(lambda: skew_gp(1).marginal_likelihood("y", X, Y, method="laplace"))
+        message = "method must be one of"
+        refuse(message, lambda: skew_gp(1).marginal_likelihood("y", X, Y, method="laplace"))
 
 
 def test_says_what_it_is():

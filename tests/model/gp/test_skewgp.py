@@ -43,20 +43,6 @@ def test_equal_to_the_array_form():
     )
 
 
-def test_white_noise_belongs_to_the_function():
-    """`pm.gp.Latent` evaluates cov_func(X): white noise is variance of f, at old and new points."""
-    gp = SkewGP(cov_func=cov.ExpQuad(1, ls=1.0) + cov.WhiteNoise(2.0), pseudo_points=[[0.2]])
-    posterior = gp.posterior(X, Y)
-    np.testing.assert_allclose(
-        posterior.sun.scale, np.exp(-0.5 * (X - X.T) ** 2) + 4.0 * np.eye(4), rtol=1e-12
-    )
-    tree = posterior.predict([[0.2], [40.0]], draws=5000, random_seed=1)
-    sd = tree["predictions_summary"]["f_sd"].values
-    assert sd[1] == pytest.approx(np.sqrt(5.0), rel=1e-12)
-    # 20000 draws: a standard deviation has relative error 1/200; 5 of those.
-    np.testing.assert_allclose(tree["predictions"]["f"].std(("chain", "draw")), sd, rtol=0.025)
-
-
 def test_nan_hyperparameter_is_refused():
     with pm.Model():
         ls = pm.Gamma("ls", 2, 1)

@@ -3,7 +3,6 @@
 Most of the time is compilation, so that one model, its trace and its latent functions serve all.
 """
 
-import warnings
 from contextlib import contextmanager
 
 import arviz as az
@@ -14,12 +13,10 @@ import pytensor
 import pytest
 import simuk
 import xarray as xr
-from arviz_base import from_dict
 from pytensor.compile.mode import Mode
 from scipy import stats
-from scipy.special import log_ndtr
 
-from pymc_skewgp import SUN, BernoulliProbit, SkewGP
+from pymc_skewgp import BernoulliProbit, SkewGP
 
 PLAIN = Mode("py", "fast_run").excluding("fusion", "inplace")
 RNG = np.random.default_rng(5)
@@ -148,27 +145,6 @@ class TestSampling:
 
 
 class TestPredictive:
-    def test_prior(self, model):
-        with model:
-            tree = pm.sample_prior_predictive(100, random_seed=1)
-        y = tree["prior_predictive"]["y"]
-        assert y.dims == ("chain", "draw", "obs")
-        assert set(np.unique(y)) == {0, 1}
-        # Where the prior knows that f > 0: P(y = 1) = E[1/2 + atan(eta) / pi] = 0.75 or so.
-        near = y.isel(obs=5).mean()
-        assert 0.55 < near < 0.95  # 100 draws; four standard errors below .2
-
-    def test_posterior_of_the_marginal_model(self, model, trace):
-        """New labels at the hyperparameters' draws: those observed do not count in them."""
-        with model:
-            tree = pm.sample_posterior_predictive(
-                trace.isel(draw=slice(100)), random_seed=1, progressbar=False
-            )
-        y = tree["posterior_predictive"]["y"]
-        assert y.dims == ("chain", "draw", "obs")
-        assert y.shape == (2, 100, 8)
-        assert set(np.unique(y)) == {0, 1}
-
     def test_at_other_inputs(self, model, trace):
         """As many labels as inputs; what they were set to is of no consequence."""
         with data(model, X=XNEW, labels=np.zeros(3, dtype=int)), model:
@@ -176,47 +152,6 @@ class TestPredictive:
                 trace.isel(draw=slice(3)), random_seed=1, progressbar=False, predictions=True
             )
         assert tree["predictions"]["y"].shape == (2, 3, 3)
-
-    def test_conditional_in_a_latent_model(self):
-        """For a trace that holds f, against the conditional distribution itself."""
-        f = np.linspace(-1.0, 1.5, 8)
-        with pm.Model(coords={"new": list("xyz")}) as model:
-            gp = process(1.4)
-            BernoulliProbit("y", gp.prior("f", X), observed=Y)
-            gp.conditional("new_f", XNEW, dims="new")
-            idata = from_dict({"posterior": {"f": np.broadcast_to(f, (2, 500, 8)).copy()}})
-            tree = pm.sample_posterior_predictive(
-                idata,
-                var_names=["new_f"],
-                predictions=True,
-                random_seed=1,
-                progressbar=False,
-                compile_kwargs={"mode": PLAIN},
-            )
-        draws = tree["predictions"]["new_f"]
-        assert draws.dims == ("chain", "draw", "new")
-        sun = conditional(1.4, f)
-        sd = np.sqrt(sun.cov().diagonal())
-        flat = draws.to_numpy().reshape(1000, 3)
-        # Five standard errors, each of three coordinates: a false alarm in 2e-6 of all seeds.
-        assert (np.abs(flat.mean(axis=0) - sun.mean()) < 5 * sd / np.sqrt(1000)).all()
-        assert (np.abs(flat.std(axis=0) / sd - 1) < 5 / np.sqrt(2000)).all()
-        assert model.coords["new"] == ("x", "y", "z")
-
-
-def joint_sun(eta, inputs):
-    """The prior at `inputs`, in NumPy."""
-    points = np.vstack([[[0.5]], inputs])
-    # PyMC's distances are sqrt(r^2 + 1e-12), in units of the lengthscale.
-    cov = eta**2 * np.exp(-np.sqrt(((points - points.T) / 0.8) ** 2 + 1e-12))
-    cov += 1e-6 * np.eye(len(points))
-    sd = np.sqrt(cov[0, 0])
-    mean = np.zeros(len(inputs))
-    return SUN.from_cross_cov(mean, cov[1:, 1:], cov[1:, :1] / sd, [0.0], [[1.0]])
-
-
-def conditional(eta, f):
-    return joint_sun(eta, np.vstack([X, XNEW])).conditional(slice(8), f)
 
 
 class TestInterventions:
@@ -227,16 +162,6 @@ class TestInterventions:
         # The model has 256 points, the other 2048: its error is at most eight times as large.
         found = changed.compile_logp(mode=PLAIN)({})
         assert found == pytest.approx(expected.value, abs=40 * expected.std_error)
-
-    def test_observe_function(self):
-        """The labels' model is then fixed, and f is data."""
-        with pm.Model() as model:
-            BernoulliProbit("y", process(1.4).prior("f", X), observed=Y)
-        f = np.linspace(-1.0, 1.5, 8)
-        observed = pm.observe(model, {"f": f})
-        assert observed.free_RVs == []
-        expected = joint_sun(1.4, X).logpdf(f) + log_ndtr((2 * Y - 1) * f).sum()
-        assert observed.compile_logp(mode=PLAIN)({}) == pytest.approx(expected, abs=1e-8)
 
     def test_observe_labels_anew(self, model, gp):
         other = 1 - Y
@@ -304,16 +229,6 @@ class TestPickling:
         point = {"eta_log__": np.array(0.3)}
         assert copy.compile_logp(mode=PLAIN)(point) == model.compile_logp(mode=PLAIN)(point)
 
-    def test_latent_models(self):
-        with pm.Model() as model:
-            eta = pm.LogNormal("eta")
-            f = process(eta).prior("f", X)
-            g = process(eta).prior("g", X, reparameterize=True)
-            BernoulliProbit("y", f + g, observed=Y)
-        copy = cloudpickle.loads(cloudpickle.dumps(model))
-        point = model.initial_point()
-        assert copy.compile_logp(mode=PLAIN)(point) == model.compile_logp(mode=PLAIN)(point)
-
     def test_process_with_its_model(self, model, gp, trace):
         """Together, so that the copy's data are those of the copied model."""
         _, copy = cloudpickle.loads(cloudpickle.dumps((model, gp)))
@@ -342,18 +257,6 @@ class TestPictures:
         assert graph["f"] == {"f_rotated_", "f_latent_"}
         assert graph["new"] == {"f"}
         assert "new ~ UnifiedSkewNormal(" in model.str_repr()
-
-
-@pytest.mark.slow(ci=True)
-def test_invalid_regions_turn_the_sampler_back():
-    """A variance that may be negative: no exception, and no draw there."""
-    with pm.Model():
-        v = pm.Normal("v", 1.0, 1.0, initval=1.0)
-        gp = SkewGP(cov_func=v * pm.gp.cov.Matern12(1, ls=0.8))
-        gp.marginal_likelihood("y", X, Y)
-        with warnings.catch_warnings():
-            trace = pm.sample(tune=40, draws=40, nuts_sampler="pymc", **{**SETTINGS, "chains": 1})
-    assert (trace["posterior"]["v"] > 0).all()
 
 
 @pytest.mark.slow(ci=True)

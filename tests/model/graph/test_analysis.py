@@ -11,12 +11,11 @@ import pytest
 from pymc.exceptions import ImputationWarning
 from pytensor.graph.traversal import ancestors
 from scipy.linalg import block_diag
-from step_models import X, Y, prior, sun_arguments
+from step_models import X, Y, analyse, prior, sun_arguments
 
 from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
-from pymc_skewgp._model.graph.analysis import analyse
 from pymc_skewgp._model.graph.sites import find_observed
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._sun.parameters import SunParameters
@@ -38,16 +37,6 @@ def two_children(f):
     pm.Poisson("z", pt.exp(f), observed=Y[:6])
 
 
-def hidden_child(f):
-    BernoulliProbit("y", f, observed=Y[:6])
-    pm.Poisson("w", pt.exp(pm.Normal("z", f[0] + 1.0)), observed=3)
-
-
-def potential(f):
-    BernoulliProbit("y", f, observed=Y[:6])
-    pm.Potential("barrier", pt.switch(f[0] > 0, 0.0, -np.inf))
-
-
 KNOWN = "the exact step is for predictors affine in f under one of these: BernoulliProbit or "
 OTHERWISE = "Make f with SkewGP.prior(..., reparameterize=True), which NUTS samples well."
 # What is built, the reason given, and the remedy.
@@ -58,42 +47,20 @@ REFUSED = {
         f"y, which depends on f, is Bernoulli without the probit link; {KNOWN}",
         f"For labels 0 and 1 use BernoulliProbit. For other data: {OTHERWISE}",
     ),
-    "probability": (
-        lambda f: pm.Bernoulli("y", p=pm.math.sigmoid(f), observed=Y[:6]),
-        "y, which depends on f, is Bernoulli without the probit link",
-        OTHERWISE,
-    ),
-    "squared": (
-        lambda f: pm.Bernoulli("y", p=(0.5 * pt.erfc(f)) ** 2, observed=Y[:6]),
-        "without the probit link",
-        OTHERWISE,
-    ),
-    "Poisson": (
-        lambda f: pm.Poisson("y", pt.exp(f), observed=Y[:6]),
-        f"y, which depends on f, is Poisson; {KNOWN}",
-        OTHERWISE,
-    ),
     "two children": (two_children, "z, which depends on f, is Poisson", OTHERWISE),
     "unobserved": (
         unobserved,
         "y, which depends on f, is not observed.",
         "Where it is a prediction, add it to the model after pm.sample",
     ),
-    "hidden child": (hidden_child, "z, which depends on f, is not observed.", OTHERWISE),
     "missing values": (
         imputed,
         "y_observed, which depends on f, is MultivariateNormal with masked entries",
         "Leave them out: the mean and the covariance of those seen.",
     ),
-    "potential": (potential, "the potential barrier depends on f.", OTHERWISE),
     "square": (
         lambda f: BernoulliProbit("y", f**2, observed=Y[:6]),
         "the probit predictor of y is not known to be affine in f: Pow",
-        OTHERWISE,
-    ),
-    "product": (
-        lambda f: BernoulliProbit("y", f * f[::-1], observed=Y[:6]),
-        "affine in f: Mul",
         OTHERWISE,
     ),
 }
@@ -139,24 +106,6 @@ def test_deterministics_and_shapes_are_no_children():
         pm.Normal("b", shape=f.shape[0])
         BernoulliProbit("y", f, observed=Y[:6])
     assert len(find_observed(model, f)) == 1
-
-
-def test_all_that_is_said_of_a_function():
-    with pm.Model() as model:
-        eta = pm.HalfNormal("eta")
-        arguments = sun_arguments(X[:6], 2)
-        arguments["scale"] = eta * arguments["scale"]
-        f = UnifiedSkewNormal("f", **arguments)
-        BernoulliProbit("y", f + pm.Cauchy("b", 0.0, 1.0), observed=Y[:6])
-        pm.Normal("other", eta, observed=1.0)
-        barrier = pm.Potential("barrier", -eta)
-    found = analyse(model, f)
-    assert (found.names, found.n_latent) == (["f"], 2)
-    assert [y.name for y in found.observed] == ["y"]
-    assert [y.likelihood.name for y in found.observed] == ["probit"]
-    assert found.hyperparameters == [model.rvs_to_values[x] for x in (eta, model["b"])]
-    assert {x.name for x in found.rest} == {"eta", "b", "other", "barrier"}
-    assert barrier in found.rest
 
 
 def evaluated(model, found):

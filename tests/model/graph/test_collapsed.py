@@ -60,15 +60,6 @@ def test_two_functions_with_labels_of_their_own():
     assert fit.log_marginal_likelihood.value == pytest.approx(sum(separate), abs=0.01)
 
 
-@pytest.mark.parametrize("labels", [2 + Y, 2 * Y - 1], ids=["2 and 3", "-1 and 1"])
-def test_labels_other_than_0_and_1(labels):
-    with pm.Model() as model:
-        f = process(pm.Gamma("ls", 2, 1)).prior("f", X)
-        pm.Bernoulli("y", p=pm.math.invprobit(f), observed=labels)
-    with pytest.raises(ValueError, match="the observations of y must be 0 or 1"):
-        learn(model)
-
-
 def test_labels_that_data_bring():
     with pm.Model() as model:
         y = pm.Data("labels", Y)

@@ -5,14 +5,12 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from pymc.distributions.transforms import ordered
-from step_models import X, prior
+from step_models import X, analyse, prior, rows
 
 from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.distributions.probit import ChoiceProbit, IntervalNormal, PreferenceProbit
-from pymc_skewgp._model.graph.analysis import analyse
 from pymc_skewgp._model.graph.links import link_of
 from pymc_skewgp._model.graph.sites import find_observed
-from pymc_skewgp._model.steps.block_move import LatentAtPoint
 
 pytestmark = pytest.mark.usefixtures("in_python")
 
@@ -22,13 +20,12 @@ VALUES = np.array([-0.3, 0.6, 0.4, 1.0, -0.8, 2.0])
 INF = np.inf
 
 
-def rows(build):
+def rows_of(build):
     """Observations at the initial point, of a model in which `build` is called with f."""
     with pm.Model() as model:
         f = prior(X[:N])
         build(f)
-    latent = LatentAtPoint(model, analyse(model, f))
-    return latent.model(model.initial_point()).observations
+    return rows(model)
 
 
 def refused(build):
@@ -88,33 +85,33 @@ class TestProbitLink:
         assert link is None or link.probit is None
 
 
+CUTS = {
+    "constant": [-0.5, 0.7],
+    "random": [-1.0, 1.0],
+    "one": [0.1],
+    "for each": np.linspace(-1, 1, 2) + np.arange(N)[:, None],
+}
+
+
 class TestOrderedProbit:
     @pytest.mark.parametrize("compute_p", [True, False])
     @pytest.mark.parametrize("scale", [None, 2.0, "random"])
-    @pytest.mark.parametrize("cuts", ["constant", "random", "one", "for each"])
+    @pytest.mark.parametrize("cuts", CUTS)
     def test_arguments_are_found(self, compute_p, scale, cuts):
         """However they are given; eta itself holds differences and quotients."""
         levels = np.minimum(LEVELS, 1) if cuts == "one" else LEVELS
 
         def build(f):
             sigma = pm.HalfNormal("sigma", initval=1.5) if scale == "random" else scale
-            c = {
-                "constant": [-0.5, 0.7],
-                "random": pm.Normal("c", [-1.0, 1.0], shape=2, transform=ordered),
-                "one": [0.1],
-                "for each": np.linspace(-1, 1, 2) + np.arange(N)[:, None],
-            }[cuts]
+            c = CUTS[cuts]
+            if cuts == "random":
+                c = pm.Normal("c", c, shape=2, transform=ordered)
             more = {} if sigma is None else {"sigma": sigma}
             eta = (f - f[0]) / 3.0 - 1.0
             pm.OrderedProbit("y", eta, c, compute_p=compute_p, observed=levels, **more)
 
-        found = rows(build)
-        inner = {
-            "constant": np.tile([-0.5, 0.7], (N, 1)),
-            "random": np.tile([-1.0, 1.0], (N, 1)),
-            "one": np.full((N, 1), 0.1),
-            "for each": np.linspace(-1, 1, 2) + np.arange(N)[:, None],
-        }[cuts]
+        found = rows_of(build)
+        inner = np.broadcast_to(CUTS[cuts], (N, np.shape(CUTS[cuts])[-1]))
         edges = np.hstack([np.full((N, 1), -INF), inner, np.full((N, 1), INF)])
         np.testing.assert_allclose(found.lower, edges[np.arange(N), levels])
         np.testing.assert_allclose(found.upper, edges[np.arange(N), levels + 1])
@@ -213,7 +210,7 @@ IMPOSSIBLE = {
 def test_impossible_data(name):
     build, data, message = IMPOSSIBLE[name]
     with pytest.raises(ValueError, match=message):
-        rows(lambda f: build(f, np.array(data)))
+        rows_of(lambda f: build(f, np.array(data)))
 
 
 NOISE = {
@@ -236,14 +233,14 @@ def test_noise_that_is_not_positive(name):
     """Refused where it is data; no place for a chain to be where it is random."""
     for sd in (0.0, -1.0):
         with pytest.raises(ValueError, match="the noise of y must be positive"):
-            rows(lambda f, sd=sd: NOISE[name](f, sd))
-    found = rows(lambda f: NOISE[name](f, pm.Normal("sd", initval=-1.0)))
+            rows_of(lambda f, sd=sd: NOISE[name](f, sd))
+    found = rows_of(lambda f: NOISE[name](f, pm.Normal("sd", initval=-1.0)))
     assert np.isnan(found.variances).all()
 
 
 def test_a_threshold_below_zero_is_no_place_for_a_chain():
     """Nor an error there: the data may have ties at others."""
-    found = rows(
+    found = rows_of(
         lambda f: PreferenceProbit(
             "y", f, PAIRS, 1.0, pm.Normal("d", initval=-1.0), observed=[1, 0]
         )

@@ -130,12 +130,6 @@ def gaussian_in_the_scale():
     return F, stats.t.logpdf(REAL, 4, F, np.exp(0.4)), "f"
 
 
-def zero_inflated():
-    pm.ZeroInflatedPoisson("y", psi=0.7, mu=pm.math.exp(prior()), observed=Y)
-    own = np.log(0.7) + _poisson(Y, np.exp(F))
-    return F, np.where(Y == 0, np.logaddexp(own, np.log(0.3)), own), "f"
-
-
 def one_parameter_of_two():
     mu = pm.math.exp(prior())
     pm.Gamma("y", mu=mu, sigma=0.5 * mu, observed=REAL**2)
@@ -148,13 +142,6 @@ def summed_up_before():
 
 
 POSITIVE = np.array([0.2, 0.5, 2.0, 1.1, 0.3, 1.2, 2.0])
-
-
-def censored_waiting():
-    waiting = pm.Exponential.dist(pm.math.exp(prior()))
-    pm.Censored("y", waiting, lower=None, upper=2.0, observed=POSITIVE)
-    own = stats.expon(scale=np.exp(-F))
-    return F, np.where(POSITIVE == 2.0, own.logsf(2.0), own.logpdf(POSITIVE)), "f"
 
 
 def censored_lifetimes():
@@ -173,33 +160,9 @@ def censored_gamma_with_an_offset():
     return F + 0.4, np.where(POSITIVE == 2.0, own.logsf(2.0), own.logpdf(POSITIVE)), "f b"
 
 
-def censored_counts():
-    counts = pm.Poisson.dist(pm.math.exp(prior()))
-    pm.Censored("y", counts, lower=None, upper=3, observed=np.minimum(Y, 3))
-    own = stats.poisson(np.exp(F))
-    return F, np.where(Y >= 3, own.logsf(2), own.logpmf(Y)), "f"
-
-
-def censored_extremes():
-    pm.Censored("y", pm.Gumbel.dist(prior(), 0.5), lower=0.1, upper=None, observed=REAL.clip(0.1))
-    own = stats.gumbel_r(F, 0.5)
-    return F, np.where(REAL <= 0.1, own.logcdf(0.1), own.logpdf(REAL)), "f"
-
-
-def truncated_waiting():
-    waiting = pm.Gamma.dist(2.5, pm.math.exp(prior()))
-    pm.Truncated("y", waiting, lower=0.1, upper=3.0, observed=POSITIVE)
-    own = stats.gamma(2.5, scale=np.exp(-F))
-    return F, own.logpdf(POSITIVE) - np.log(own.cdf(3.0) - own.cdf(0.1)), "f"
-
-
 CASES = (
-    censored_waiting,
     censored_lifetimes,
     censored_gamma_with_an_offset,
-    censored_counts,
-    censored_extremes,
-    truncated_waiting,
     log_link,
     exposure_as_data,
     linear_terms,
@@ -215,7 +178,6 @@ CASES = (
     predictor_in_the_scale,
     scaled_function,
     gaussian_in_the_scale,
-    zero_inflated,
     one_parameter_of_two,
     summed_up_before,
 )

@@ -170,7 +170,8 @@ class TestOtherMethods:
             gp = SkewGP(cov_func=pm.gp.cov.ExpQuad(n, ls=ls))
             BernoulliProbit("y", gp.prior("f", np.outer(X[:3], np.ones(n))), observed=Y[:3])
         with caplog.at_level(logging.INFO, "pymc"):
-            assign_step_methods(model)
+            chosen = assign_step_methods(model)[1]
+        assert (pm.NUTS in chosen) == (n > 8)
         said = [line for line in lines(caplog) if line.startswith("ls: more than 8 numbers")]
         assert len(said) == n - 8
         if said:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 import pytest
 from arviz_stats.base import array_stats
 from pymc.distributions.transforms import ordered
@@ -26,9 +25,7 @@ N = 6
 X = np.arange(float(N))
 KNOT = 2.5
 N_PRIOR = 100_000
-FIRST, SECOND = np.array([[0, 1, 2, 3, 4, 5, 0, 2], [1, 2, 3, 4, 5, 0, 3, 5]])
-TRIALS = np.array([1, 2, 3, 1, 4, 0])
-LOG_SIGMA, LOG_THRESHOLD = (np.log(0.6), 0.3), (np.log(0.7), 0.4)
+LOG_SIGMA = np.log(0.6), 0.3
 LIMITS = (-0.5, 1.5)
 GROUP, LOG_TAU = np.array([0, 1, 0, 1, 1, 0]), (np.log(0.8), 0.4)
 SETS = np.array([[0, 1, 2], [3, 4, 5], [0, 2, 4], [1, 3, 5], [5, 0, 3]])
@@ -146,23 +143,6 @@ def simulate_flips(f, theta, rng):
     return np.where(rng.random(label.shape) < eps, 1 - label, label)
 
 
-def duels(f):
-    return f[..., FIRST] - f[..., SECOND]
-
-
-def observe_preference(f, data):
-    threshold = pm.LogNormal("threshold", *LOG_THRESHOLD)
-    pairs = np.column_stack([FIRST, SECOND])
-    sg.PreferenceProbit("y", f, pairs, sigma=0.5, threshold=threshold, observed=data)
-
-
-def simulate_preference(f, theta, rng):
-    """Each item of a duel with noise of its own; a tie where the difference is small."""
-    first, second = (f[..., items] + 0.5 * noise(f[..., items], rng) for items in (FIRST, SECOND))
-    difference, threshold = first - second, np.exp(theta["threshold_log__"])[..., None]
-    return np.where(np.abs(difference) < threshold, 0, np.sign(difference)).astype(int)
-
-
 def second_function():
     return sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=2.0)).prior("g", X[:, None])
 
@@ -199,46 +179,9 @@ def simulate_choices(f, theta, rng):
     return noisy.argmax(axis=-1)
 
 
-def observe_classes(f, data):
-    eta = pt.stack([f, second_function(), pt.zeros(N)], axis=1)
-    sg.MultinomialProbit("y", eta, observed=data)
-
-
-def simulate_classes(f, theta, rng):
-    eta = np.stack([f, theta["g"], np.zeros_like(f)], axis=-1)
-    return (eta + noise(eta, rng)).argmax(axis=-1)
-
-
 CASES = {
     "probit": Case(
         lambda f, data: sg.BernoulliProbit("y", f, observed=data), simulate_labels, np.zeros(N, int)
-    ),
-    "duels": Case(
-        lambda f, data: sg.BernoulliProbit("y", f[FIRST] - f[SECOND], observed=data),
-        lambda f, theta, rng: simulate_labels(duels(f), theta, rng),
-        np.zeros(FIRST.size, int),
-        predictor=duels,
-    ),
-    "preference": Case(
-        observe_preference,
-        simulate_preference,
-        np.ones(FIRST.size, int),
-        lambda n, rng: {"threshold_log__": rng.normal(*LOG_THRESHOLD, n)},
-        duels,
-    ),
-    "binomial": Case(
-        lambda f, data: pm.Binomial("y", TRIALS, pm.math.invprobit(f), observed=data),
-        lambda f, theta, rng: (
-            (f[..., None] + rng.standard_normal((*f.shape, 4)) > 0)
-            & (np.arange(4) < TRIALS[:, None])
-        ).sum(axis=-1),
-        np.zeros(N, int),
-    ),
-    "normal": Case(
-        lambda f, data: pm.Normal("y", f, sigma(), observed=data),
-        simulate_values,
-        np.zeros(N),
-        log_sigma,
     ),
     "censored": Case(
         lambda f, data: pm.Censored("y", pm.Normal.dist(f, sigma()), *LIMITS, observed=data),
@@ -252,12 +195,6 @@ CASES = {
         np.zeros(len(SETS), int),
         log_sigma,
         lambda f: f[..., SETS[:, 0]],
-    ),
-    "classes": Case(
-        observe_classes,
-        simulate_classes,
-        np.zeros(N, int),
-        lambda n, rng: {"g": draw_second_function(n, rng)},
     ),
     "sum": Case(observe_sum, simulate_sum, np.zeros(N), draw_sum),
     "student t": Case(
@@ -374,16 +311,8 @@ def z_scores(case, s, n, seed=1):
 
 
 IN_CI = [("probit", 1), ("ordered", 0), ("sum", 0), ("flips", 1)]
-OTHERS = [("probit", 0), ("duels", 0), ("preference", 1), ("binomial", 0), ("censored", 0)]
-OTHERS += [("choices", 0), ("classes", 0), ("normal", 0), ("censored", 1)]
-OTHERS += [
-    ("logit", 0),
-    ("logit", 1),
-    ("gamma", 0),
-    ("student t", 0),
-    ("student t", 1),
-    ("flips", 0),
-]
+OTHERS = [("probit", 0), ("censored", 0), ("censored", 1), ("choices", 0), ("logit", 0)]
+OTHERS += [("logit", 1), ("gamma", 0), ("student t", 0), ("student t", 1), ("flips", 0)]
 
 
 @pytest.mark.parametrize(

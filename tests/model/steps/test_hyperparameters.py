@@ -4,21 +4,20 @@ import numpy as np
 import oracles
 import pymc as pm
 import pytest
+import step_models
 from arviz_stats.base import array_stats
 from scipy.stats import expon, multivariate_normal, norm
-from step_models import KNOTS, PHASE, rbf, sample, walk
+from step_models import KNOTS, PHASE, analyse, rbf, sample, scaled_model, walk
 
 from pymc_skewgp._mcmc.site_chain import IndependenceMove
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.graph.analysis import analyse
-from pymc_skewgp._model.steps.block_move import BlockMove, Kernel
+from pymc_skewgp._model.steps.block_move import BlockMove, Kernel, LatentAtPoint
 from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 
 pytestmark = pytest.mark.usefixtures("in_python")
 
-X = np.array([-1.5, -0.6, 0.0, 0.4, 1.2, 2.0])[:, None]
-Y = np.array([0, 0, 1, 0, 1, 1])
+X, Y = step_models.X[2::3, None], step_models.Y[2::3]
 
 
 def hyperparameters(model, name="f"):
@@ -55,23 +54,6 @@ def test_constants_leave_nothing_to_move():
     with pm.Model() as model:
         BernoulliProbit("y", SkewGP(cov_func=pm.gp.cov.ExpQuad(1, 1.0)).prior("f", X), observed=Y)
     assert hyperparameters(model).names == []
-
-
-def test_points_and_vectors():
-    """One vector for all of them, in their order, and back."""
-    model = crowded_model()
-    found = hyperparameters(model)
-    given = {"eta_log__": np.array(0.5), "ls_log__": np.array(0.0), "slope": np.array([2.0, 3.0])}
-    point = model.initial_point() | given
-    state = found.state(point, None)
-    assert state.values.tolist() == [0.5, 0.0, 2.0, 3.0, 0.0]
-    later = found.state(point, state._replace(widths=np.full(5, 0.3)))
-    assert later.widths.tolist() == [0.3] * 5
-    moved = found.point(np.arange(5.0), point)
-    assert moved["slope"].tolist() == [2.0, 3.0]
-    assert float(moved["ls_log__"]) == 1.0
-    assert moved.keys() == point.keys()
-    assert moved["g"] is point["g"]
 
 
 def test_density_of_all_but_the_function():
@@ -119,14 +101,6 @@ def grid_moments():
     return mean, np.sqrt(p @ (grid - mean) ** 2)
 
 
-def small_model():
-    with pm.Model() as model:
-        eta = pm.LogNormal("eta", 0.3, 0.6)
-        kernel = eta**2 * pm.gp.cov.Matern12(1, ls=0.8)
-        BernoulliProbit("y", SkewGP(cov_func=kernel).prior("f", X), observed=Y)
-    return model
-
-
 def check(log_eta):
     """Five errors by the draws' own effective sample size: a false alarm in 1e-6 of all seeds."""
     mean, sd = grid_moments()
@@ -137,7 +111,7 @@ def check(log_eta):
 
 
 def test_the_step_alone_moves_them_to_their_posterior():
-    model = small_model()
+    model = scaled_model()
     with model:
         step = ConjugateStep([model["f"]], rng=1)
     path = walk(step, model, 1100, seed=2, tune=100)[100:]
@@ -145,15 +119,20 @@ def test_the_step_alone_moves_them_to_their_posterior():
 
 
 @pytest.mark.slow(ci=True)
-def test_with_nuts_in_one_run():
-    """Draws of both kinds, one after the other, from what `pm.sample` makes of it by itself."""
+@pytest.mark.parametrize("nuts", [False, True])
+def test_by_pm_sample(nuts):
+    """By itself the step moves all; where the user gives it f alone, NUTS has the rest given f."""
+    model = scaled_model()
+    with model:
+        step = ConjugateStep([model["f"]]) if nuts else None
     numba = {"compile_kwargs": {"mode": "NUMBA"}}
-    trace = sample(small_model(), 500, tune=200, random_seed=3, **numba)
+    trace = sample(model, 1000, tune=300, random_seed=3, step=step, **numba)
     check(np.log(trace["posterior"]["eta"].to_numpy()))
+    assert (trace["sample_stats"]["refreshed"].mean() > 0.9) == nuts
 
 
 def test_lin_ess_leaves_them_alone():
-    model = small_model()
+    model = scaled_model()
     with model:
         step = LinESS([model["f"]], rng=1)
     start = model.initial_point()
@@ -162,10 +141,24 @@ def test_lin_ess_leaves_them_alone():
 
 
 def test_without_collapse_they_are_left_to_others():
-    model = small_model()
+    model = scaled_model()
     with model:
         step = ConjugateStep([model["f"]], collapse=False, rng=1)
     start = model.initial_point()
     point, _ = step.step(start)
     assert point["eta_log__"] == start["eta_log__"]
     assert (point["f"] != start["f"]).any()
+
+
+def test_nothing_is_evaluated_anew_while_nothing_changes():
+    """The same object while the inputs that matter keep their values, wherever they are stored."""
+    model = crowded_model()
+    latent = LatentAtPoint(model, analyse(model, model["f"], only=[model["f"]]))
+    point = {name: np.array(value) for name, value in model.initial_point().items()}
+    first = latent.model(point)
+    point["unrelated_log__"], point["f"] = np.array(3.0), point["f"] + 1.0
+    assert latent.model({name: value.copy() for name, value in point.items()}) is first
+    point["eta_log__"][...] += np.log(2.0)  # in place, as parallel chains do
+    second = latent.model(point)
+    jitter = 1e-6 * np.eye(6)
+    np.testing.assert_allclose(second.prior.scale - jitter, 4.0 * (first.prior.scale - jitter))

@@ -56,14 +56,6 @@ def test_more_steps_mix_better():
     assert ess[1] > 5 * ess[0]
 
 
-def test_steps_and_thinning_count_alike_while_nothing_moves():
-    model = probit_model(6)
-    one = sample(model, n_steps=6).posterior["f"].values[:, 50:]
-    other = sample(model, n_steps=2, thin=3).posterior["f"].values[:, 50:]
-    fractions = [chain_relative_ess(x) for x in (one, other)]
-    assert 1 / 3 < fractions[0] / fractions[1] < 3
-
-
 def test_a_chain_that_hardly_moved_says_so(caplog):
     """Effective sample sizes below 100 a chain: a warning of PyMC's kind, logged once a chain."""
     with caplog.at_level(logging.WARNING, "pymc"):

@@ -12,13 +12,11 @@ from arviz_stats.base import array_stats
 from pymc.exceptions import ImputationWarning
 from scipy import stats
 from scipy.special import expit, log_ndtr, logsumexp, ndtr
-from step_models import X, prior, sample, walk
+from step_models import X, prior, rows, sample, walk
 
 import pymc_skewgp as sg
 from pymc_skewgp._errors import NotConjugateError
-from pymc_skewgp._model.graph.analysis import analyse
 from pymc_skewgp._model.graph.sites import find_observed
-from pymc_skewgp._model.steps.block_move import LatentAtPoint
 from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 
 SIGMAS = 4.5
@@ -163,9 +161,8 @@ def test_what_is_no_lapse_is_refused(p):
 @pytest.mark.parametrize("p", [lambda f: 0.3 + 0.8 * PHI(f), lambda f: -0.1 + PHI(f)])
 def test_rates_that_are_none(p):
     model = model_of(lambda f: pm.Bernoulli("y", p=p(f), observed=LABELS))
-    latent = LatentAtPoint(model, analyse(model, model["f"]))
     with pytest.raises(ValueError, match="the probability of y must lie between 0 and 1"):
-        latent.model(model.initial_point())
+        rows(model)
 
 
 def test_data_that_are_infinite():
@@ -199,27 +196,6 @@ def test_a_chain_depends_on_its_seed_alone():
     first = steps(step, model, 5)
     np.testing.assert_array_equal(steps(step, model, 5), first)
     assert (steps(step, model, 5, seed=6) != first).all()
-
-
-def test_new_data_are_read_when_a_chain_begins():
-    with pm.Model() as model:
-        lapsing(prior(X[:6]), pm.Data("labels", LABELS))
-        step = ConjugateStep([model["f"]])
-        steps(step, model, 2)
-        pm.set_data({"labels": np.ones(6, int)})
-        ones = steps(step, model, 300)
-    assert ones.mean() > 0.3
-
-
-def test_hyperparameters_left_to_others_stay():
-    model = model_of(lapsing)
-    with model:
-        step = ConjugateStep([model["f"]], collapse=False)
-    step.setup_chain(np.random.default_rng(1), 0, 2)
-    start = model.initial_point()
-    point, _ = step.step(start)
-    assert point["rate_logodds__"] == start["rate_logodds__"]
-    assert (point["f"] != start["f"]).all()
 
 
 def test_lin_ess_draws_from_the_same_distribution():

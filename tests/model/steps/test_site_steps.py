@@ -1,9 +1,7 @@
 """`ConjugateStep` under sites: when it is picked, what it moves, and chains by `pm.sample`."""
 
-import pickle
 import warnings
 
-import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
@@ -133,16 +131,6 @@ def test_f_by_quadrature():
         values = found**power
         ess = array_stats.ess(values[None], chain_axis=0, draw_axis=1, method="mean")
         assert abs(values.mean() - p @ grid**power) < 4.5 * values.std() / np.sqrt(ess)
-
-
-def test_the_step_is_pickled():
-    model = logit_model()
-    with model:
-        step = ConjugateStep([model["f"]], compile_kwargs=PLAINLY)
-    again = pickle.loads(cloudpickle.dumps(step))
-    one, other = (walk(x, model, 3, seed=3, tune=2)[-1] for x in (step, again))
-    for name, value in one.items():
-        np.testing.assert_allclose(value, other[name], rtol=1e-6)
 
 
 def test_new_data_are_read():
