@@ -138,26 +138,27 @@ def test_data_with_two_limits(pseudo):
 
 
 def test_against_rejection():
-    """Monotone regression: 400 000 draws of the Gaussian posterior, those kept that increase.
+    """Monotone regression with a bound: draws of the Gaussian posterior, those kept that comply.
 
     Every number within 5 of the two Monte Carlo errors together: 2 wrong in a million for one
-    number, 2e-5 for the ten here.
+    number, 2e-5 for the eleven here.
     """
     rng = np.random.default_rng(0)
     x, y, sigma = np.linspace(0, 2, 5), np.array([0.1, 0.3, 0.2, 0.6, 0.5]), 0.2
     virtual = np.linspace(0, 2, 4)
-    order = np.repeat([0, 1], [5, 4])
-    K = joint_cov(np.concatenate([x, virtual]), order)
+    order = np.repeat([0, 1, 0], [5, 4, 1])
+    K = joint_cov(np.concatenate([x, virtual, [2.2]]), order)
     G = K[:5, :5] + sigma**2 * np.eye(5)
     gain = np.linalg.solve(G, K[:5]).T
     mean, cov = gain @ y, K - gain @ K[:5]
-    z = mean + rng.standard_normal((400_000, 9)) @ np.linalg.cholesky(cov + 1e-12 * np.eye(9)).T
-    kept = z[(z[:, 5:] > 0).all(axis=1)]
+    z = mean + rng.standard_normal((400_000, 10)) @ np.linalg.cholesky(cov + 1e-12 * np.eye(10)).T
+    kept = z[(z[:, 5:9] > 0).all(axis=1) & (z[:, 9] < 1.0)]
     share = kept.shape[0] / z.shape[0]
     assert 0.05 < share < 0.5
     data = {
         "y": (column(*x), y, Gaussian(sigma)),
         "up": (column(*virtual), None, Constraint.increasing()),
+        "below": (column(2.2), None, Constraint.bounds(upper=1.0)),
     }
     posterior = GP.posterior(data, n_draws=8192)
     log_evidence = multivariate_normal(np.zeros(5), G).logpdf(y) + np.log(share)
@@ -167,7 +168,8 @@ def test_against_rejection():
     at = posterior.marginals(column(*x))
     error = np.hypot(at.moment_errors.mean, kept[:, :5].std(axis=0) / np.sqrt(kept.shape[0]))
     assert np.all(np.abs(at.moments.mean - kept[:, :5].mean(axis=0)) < 5 * error)
-    drawn = posterior.sample(4000, 2, random_seed=3)["posterior"]["f_up"].values.reshape(-1, 4)
+    drawn = posterior.sample(4000, 2, random_seed=3)["posterior"]
+    drawn = np.hstack([drawn[f"f_{k}"].values.reshape(8000, -1) for k in ("up", "below")])
     error = kept[:, 5:].std(axis=0) * np.sqrt(1 / kept.shape[0] + 2 / 8000)
     assert np.all(np.abs(drawn.mean(axis=0) - kept[:, 5:].mean(axis=0)) < 5 * error)
 

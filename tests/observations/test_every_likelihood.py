@@ -453,17 +453,6 @@ def test_moments_that_do_not_exist():
     assert np.all(np.isinf(of.StudentT(2.0, 0.1).predictive_summary(MIXTURE)["y_sd"]))
 
 
-def test_two_modes():
-    """Weights vary more."""
-    y, sigma = np.array([-0.4, 2.5]), 0.3
-    K = kernel(PLACES[:2])
-    log_p = lambda f: stats.t.logpdf(y, 4.0, f, sigma).sum(axis=1)  # noqa: E731
-    posterior = sg.SkewGPPosterior(
-        PLACES[:2], y, cov_func=kernel, likelihood=of.StudentT(4.0, sigma), n_draws=2**13
-    )
-    assert_posterior(posterior, function_grid(np.zeros(2), K, log_p), 1e-4)
-
-
 @pytest.mark.parametrize("name", GIVEN)
 def test_trees(name):
     """Shares of 2000 draws: binomial errors of .011 at most, 5 of them."""
