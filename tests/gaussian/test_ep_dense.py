@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from oracles import brute_log_prob, equicorrelated_cov, finite_difference
 
-from pymc_skewgp._gaussian.covariance import DenseCovariance
-from pymc_skewgp._gaussian.ep import fit_ep, fit_factors
+from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
+from pymc_skewgp._gaussian.ep import ep_gradient, fit_ep, fit_factors
 from pymc_skewgp._gaussian.ep_dense import fit_dense_ep
 from pymc_skewgp._gaussian.tilted import Intervals
 
@@ -72,24 +72,42 @@ def test_rows_of_every_kind(seed):
     assert found.log_prob == pytest.approx(truth, abs=0.02)
 
 
+def dense_gradient(cov, limits):
+    return fit_dense_ep(cov, limits, tol=1e-11).gradient
+
+
+def plain_gradient(cov, limits):
+    made = DenseCovariance(cov)
+    return ep_gradient(made, fit_ep(made, *limits, tol=1e-11), *limits)
+
+
+def low_rank_gradient(cov, limits):
+    values, vectors = np.linalg.eigh(cov)
+    least = 0.5 * values[0]
+    made = LowRankCovariance(np.full(len(cov), least), vectors * np.sqrt(values - least))
+    return ep_gradient(made, fit_ep(made, *limits, tol=1e-11), *limits)
+
+
+@pytest.mark.parametrize("gradient_of", [dense_gradient, plain_gradient, low_rank_gradient])
 @pytest.mark.parametrize("seed", range(2))
-def test_gradient_is_that_of_the_value(seed):
+def test_gradient_is_that_of_the_value(seed, gradient_of):
     cov, limits = mixed_problem(seed)
-    gradient = fit_dense_ep(cov, limits, tol=1e-11).gradient
+    gradient = gradient_of(cov, limits)
 
     def value(direction, step):
         return fit_dense_ep(cov + direction, limits + step, tol=1e-11).ep.log_prob
 
     # Fourth-order differences with h = 1e-3: 1e-12, and EP's own round-off, 1e-12, over h.
     rng = np.random.default_rng(seed + 100)
-    direction = 0.1 * rng.normal(size=cov.shape)
-    direction += direction.T
-    slope = finite_difference(lambda t: value(t * direction, 0.0), 0.0)
-    assert np.sum(gradient.cov * direction) == pytest.approx(float(slope), abs=1e-8)
-    step = rng.normal(size=limits.shape)
-    slope = finite_difference(lambda t: value(0.0, t * step), 0.0)
-    by_limits = np.sum(gradient.lower * step[0] + gradient.upper * step[1])
-    assert by_limits == pytest.approx(float(slope), abs=1e-8)
+    for _ in range(3):
+        direction = 0.1 * rng.normal(size=cov.shape)
+        direction += direction.T
+        slope = finite_difference(lambda t, d=direction: value(t * d, 0.0), 0.0)
+        assert np.sum(gradient.cov * direction) == pytest.approx(float(slope), abs=1e-8)
+        step = rng.normal(size=limits.shape)
+        slope = finite_difference(lambda t, s=step: value(0.0, t * s), 0.0)
+        by_limits = np.sum(gradient.lower * step[0] + gradient.upper * step[1])
+        assert by_limits == pytest.approx(float(slope), abs=1e-8)
     np.testing.assert_array_equal(gradient.cov, gradient.cov.T)
     assert gradient.lower[4] == gradient.upper[4] == 0.0
 

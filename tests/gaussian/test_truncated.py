@@ -26,7 +26,6 @@ from pymc_skewgp import (
 )
 from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
-from pymc_skewgp._gaussian.tempering import temper
 from pymc_skewgp._gaussian.twisted import twist
 from pymc_skewgp._gaussian.weights import relative_ess, uniform_points
 
@@ -203,14 +202,6 @@ def test_standard_errors_are_honest():
     assert_honest(*honesty_scores(30, (3, 41), 0))
 
 
-@pytest.mark.slow(ci=True)
-def test_standard_errors_are_honest_in_large_problems():
-    """100 problems of 3 to 300 rows."""
-    small = honesty_scores(70, (3, 60), 1)
-    large = honesty_scores(30, (60, 301), 2)
-    assert_honest(*(np.concatenate(parts) for parts in zip(small, large, strict=True)))
-
-
 def steep_cov(n=100, variance=1000.0, lengthscale=0.1, seed=0):
     """Probit rows with labels that follow the kernel: EP is .4 nats off in such cases."""
     rng = np.random.default_rng(seed)
@@ -261,45 +252,6 @@ def weighted(values, log_weights, n_blocks=16):
     # Ratio estimator: residuals of the blocks, whatever their weight.
     residual = (w[..., None] * (v - total)).sum(1) / w.sum(1).mean()
     return total, residual.std(0, ddof=1) / np.sqrt(n_blocks)
-
-
-def statistics(draws, centre):
-    """Coordinates, products of neighbours and cubes, around fixed centres."""
-    off = draws - centre
-    return np.hstack([off, off * off, off * np.roll(off, 1, axis=1), off**3])
-
-
-@pytest.fixture(scope="module")
-def three_samplers():
-    n, rng = 8, np.random.default_rng(7)
-    cov = random_cov(rng, n)
-    lower, upper = rng.normal(-0.3, 0.7, n), np.full(n, inf)
-    upper[:3] = lower[:3] + 1.5
-    form = DenseCovariance(cov)
-    proposal = twist(form, fit_ep(form, lower, upper), lower, upper, relax=0.05)
-    points = uniform_points(n, 512, 16, rng)
-    batch = temper(proposal, points, 16, rng)
-    twisted = truncated_mvn(cov, lower, upper, n_draws=8192, random_seed=1)
-    chains = truncated_mvn(
-        cov, lower, upper, n_draws=32768, method="lin_ess", n_chains=16, thin=4, random_seed=2
-    )
-    return {
-        "twisted": (twisted.draws, twisted.log_weights),
-        "tempered": (batch.u.T, np.repeat(batch.log_probs, 512)),
-        "lin_ess": (chains.draws, chains.log_weights),
-    }
-
-
-@pytest.mark.parametrize("other", ["tempered", "lin_ess"])
-def test_three_samplers_agree(three_samplers, other):
-    """Means, variances, covariances and third moments, 32 statistics: 5 joint standard errors of
-    16 blocks each, Student t with 30 degrees of freedom: 2e-5 each, 1.4e-3 in all."""
-    centre = three_samplers["twisted"][0].mean(axis=0)
-    a, error_a = weighted(
-        statistics(three_samplers["twisted"][0], centre), three_samplers["twisted"][1]
-    )
-    b, error_b = weighted(statistics(three_samplers[other][0], centre), three_samplers[other][1])
-    assert (np.abs(a - b) < 5 * np.hypot(error_a, error_b)).all()
 
 
 @pytest.mark.parametrize("method", ["twisted", "lin_ess"])
