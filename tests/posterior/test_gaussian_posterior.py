@@ -220,7 +220,7 @@ def test_several_kinds_of_data():
 # Inputs, data, likelihood, and what of mean, covariance and evidence may be off: second differences
 # have errors of h^2 times fourth derivatives.
 OTHERS = {kind: (X, *known, 1e-5) for kind, known in KINDS.items()} | {
-    "choices": (X, np.array([[0, 1, 2], [3, 0, 4], [2, 3, 1]]), Choice(SIGMA), 1e-3),
+    "choices": (X, np.array([[0, 1, 2], [3, 0, -1], [2, 3, 1]]), Choice(SIGMA), 1e-3),
     "rankings": (X, np.array([[0, 1, 2], [3, 0, 4]]), Ranking(SIGMA), 1e-3),
     "classes": (X[:3], np.array([0, 2, 1]), MultinomialProbit(), 1e-3),
     "logit": (X, np.array([1.0, 0.0, 1.0, 1.0, 0.0]), Logit(), 1e-4),
