@@ -143,16 +143,3 @@ def test_sites_by_default():
     ).table
     assert table.index.tolist() == ["exact", "ep", "laplace"]
     assert (table["failure"] == "").all()
-
-
-@pytest.mark.slow
-def test_nuts_under_counts():
-    """1600 draws: quantiles of f are as good as draws can say, three times their noise at most."""
-    table = sg.compare_approximations(
-        prior(), X, [0, 2, 1], likelihood=sg.likelihoods.Poisson(), Xnew=NEW,
-        methods=["latent_nuts"], draws=800, tune=800, chains=2, random_seed=1, progressbar=False,
-        options={"latent_nuts": {"cores": 1}},
-    ).table  # fmt: skip
-    row = table.loc["latent_nuts"]
-    assert row["failure"] == ""
-    assert row["wasserstein"] < 3 * row["wasserstein_noise"]
