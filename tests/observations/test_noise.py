@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from pymc_skewgp._observations.observations import block_noise, noise_part
+from pymc_skewgp._observations.observations import block_noise, noise_factor, noise_part
 
 BLOCK = np.array([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 0.5]])
 
@@ -24,3 +24,12 @@ def test_no_blocks_where_they_are_singular():
 
 def test_independent_rows_of_a_sparse_covariance_are_variances():
     assert noise_part(sparse.csr_array(BLOCK), np.array([True, False, True])).ndim == 1
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_factor_of_blocks_whose_rows_are_apart_and_singular(form):
+    B = np.zeros((5, 3))
+    B[[0, 3], 0], B[[1, 4], 1], B[2, 2] = [1.0, -2.0], [0.5, 0.5], 3.0
+    factor = noise_factor(form(B @ B.T))
+    assert factor.shape == (5, 3)
+    np.testing.assert_allclose(form(factor @ factor.T) @ np.eye(5), B @ B.T, atol=1e-14)
