@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+from oracles import orthant
 from scipy.stats import multivariate_normal, norm
 
 import pymc_skewgp as sg
@@ -36,17 +37,6 @@ def joint_cov(x, order):
 
 def column(*x):
     return np.array(x, dtype=float)[:, None]
-
-
-def orthant(cov):
-    """P(all > 0) for two or three centred Gaussians (Sheppard 1899)."""
-    sd = np.sqrt(np.diag(cov))
-    rho = (cov / sd / sd[:, None])[np.triu_indices_from(cov, 1)]
-    return (
-        0.25 + np.arcsin(rho[0]) / 2 / np.pi
-        if rho.size == 1
-        else (0.125 + np.arcsin(rho).sum() / 4 / np.pi)
-    )
 
 
 @pytest.mark.parametrize("orders", [(1, 1), (2, 2), (0, 1), (1, 2)])

@@ -6,6 +6,7 @@ import arviz as az
 import comparison_oracles as oracle
 import numpy as np
 import pytest
+from approximation_oracles import rbf
 from likelihood_oracles import assert_posterior
 from scipy.special import log_ndtr, logsumexp, ndtr
 from scipy.stats import multivariate_normal
@@ -16,13 +17,7 @@ from pymc_skewgp.likelihoods import Gaussian, MultinomialProbit
 X = np.array([[0.0], [0.8]])
 NEW = np.array([[0.5], [4.0]])
 VARIANCE = 2.0
-
-
-def kernel(X, Xs=None, diag=False):
-    if diag:
-        return np.full(len(X), VARIANCE)
-    Xs = X if Xs is None else Xs
-    return VARIANCE * np.exp(-0.5 * (X - Xs.T) ** 2)
+kernel = rbf(VARIANCE)
 
 
 def ahead(f, c):
@@ -204,11 +199,6 @@ def test_output():
 
 def test_more_labels_need_not_have_all_classes():
     X = np.array([[0.0], [1.0], [2.0]])
-
-    def kernel(a, b=None, diag=False):
-        b = a if b is None else b
-        return np.full(len(a), 2.0) if diag else 2.0 * np.exp(-0.5 * (a - b.T) ** 2)
-
     first = sg.SkewGPPosterior(X, [0, 1, 2], cov_func=kernel, likelihood=MultinomialProbit())
     more = first.update([[3.0]], [1])
     whole = sg.SkewGPPosterior(

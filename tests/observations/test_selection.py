@@ -5,6 +5,7 @@ import pymc as pm
 import pytest
 from likelihood_oracles import function_grid
 from numpy.testing import assert_allclose
+from oracles import orthant
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import multivariate_normal, norm
 
@@ -156,9 +157,7 @@ def test_signs_of_both_functions_at_a_pseudo_point():
     posterior = fitted((0.0,), [NAN], gp=gp, n_draws=8192)
     shared = k([0.0, 0.4])[0, 1]
     cov = np.block([[B, -shared * B[:, 1:]], [-shared * B[1:], B[1:, 1:] + 1.0]])
-    sd = np.sqrt(cov.diagonal())
-    angle = np.arcsin((cov / sd / sd[:, None])[np.triu_indices(3, 1)])
-    expected = np.log(0.125 + angle.sum() / 4 / np.pi) - np.log(0.25 + angle[0] / 2 / np.pi)
+    expected = np.log(orthant(cov) / orthant(cov[:2, :2]))
     found = posterior.log_marginal_likelihood
     assert found.std_error < 1e-3
     assert found.value == pytest.approx(expected, abs=4 * found.std_error + 1e-9)
