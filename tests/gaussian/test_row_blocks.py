@@ -6,11 +6,9 @@ Some 2 CPU seconds.
 import numpy as np
 import pytest
 from scipy.special import log_ndtr
-from scipy.stats import norm
 
-from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, fit_blocks, gaussian_of
-from pymc_skewgp._gaussian.blocks.functions import FunctionSites
-from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
+from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, fit_blocks
+from pymc_skewgp._gaussian.blocks.groups import GroupSites, OneFactor, one_factor
 from pymc_skewgp._gaussian.blocks.rows import (
     RowBlock,
     RowSites,
@@ -19,7 +17,6 @@ from pymc_skewgp._gaussian.blocks.rows import (
 )
 from pymc_skewgp._gaussian.compiled.row_sites import row_log_probs
 from pymc_skewgp._gaussian.compiled.rows import log_ndtr_table
-from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.covariance import LowRankCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
 
@@ -107,36 +104,6 @@ def test_threads_do_not_matter():
         np.testing.assert_array_equal(one, other)
 
 
-def sampled(blocks, n_draws=2048, seed=0):
-    ep = fit_blocks(blocks)
-    proposal = BlockPairs(gaussian_of(blocks.total("sums")), blocks)
-    return ep, SiteSampler(proposal).members(n_draws, np.random.default_rng(seed))
-
-
-def test_functions_are_rows_where_they_say_the_same():
-    factor, lower, upper, noise = problem()
-    shift, sd = np.linspace(-0.5, 0.5, 60), np.sqrt(noise)
-
-    def log_prob(eta):
-        return np.log(norm.cdf((upper - eta) / sd) - norm.cdf((lower - eta) / sd))
-
-    def slopes(eta):
-        h = 1e-4
-        a, b, c = log_prob(eta - h), log_prob(eta), log_prob(eta + h)
-        return (c - a) / (2 * h), (c - 2 * b + a) / h**2
-
-    by_rows = blocks_of(factor, lower - shift, upper - shift, noise, size=60)
-    sites = FunctionSites(log_prob, slopes, shift, *np.zeros((2, 60)))
-    by_functions = LocalBlocks([RowBlock(factor, sites)])
-    one, draws = sampled(by_rows, 256)
-    other, same = sampled(by_functions, 256)
-    # Quadrature to 1e-8 a row, and both at a residual of 1e-2.
-    assert other.log_prob == pytest.approx(one.log_prob, abs=1e-5)
-    assert same.log_prob.value == pytest.approx(draws.log_prob.value, abs=1e-4)
-    mean = by_rows.total("missing", 100)
-    assert by_functions.total("missing", 100) == pytest.approx(mean, rel=0.05, abs=1e-12)
-
-
 def sparse_problem(collinear=False):
     """Rows of two of sixty effects and two covariates, which may be almost the same."""
     rng = np.random.default_rng(5)
@@ -172,3 +139,15 @@ def test_sparse_rows_are_dense_ones(collinear):
     off = np.random.default_rng(6).normal(size=(62, 5))
     pairs = (block.pair_log_probs(gaussian.mean, off) for block in (sparse, dense))
     np.testing.assert_allclose(*pairs, rtol=1e-10)
+
+
+@pytest.mark.parametrize("far", [1e4, 1e9, 1e200])
+def test_a_loser_very_far_behind(far):
+    """From 0 it would be so many nodes to the integrand of two rows that share noise."""
+    noise, lower, upper = np.eye(2)[None] + 1.0, np.zeros((1, 2)), np.full((1, 2), OPEN)
+    sites = GroupSites(lower, upper, noise, OneFactor(lower, upper, *one_factor(noise)))
+    x = far * np.array([1.0, 0.9])
+    found = sites.log_probs(slice(None), -x[None, :, None])[0, 0]
+    # The quadratic form, of which logarithms of x are no more than 1e-6.
+    wanted = -np.inf if far > 1e150 else -0.5 * x @ np.linalg.solve(np.eye(2) + 1.0, x)
+    assert found == pytest.approx(wanted, rel=1e-6)

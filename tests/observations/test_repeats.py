@@ -1,9 +1,7 @@
 """Repeated intervals are merged, and nothing else is."""
 
 import numpy as np
-import pytest
 from approximation_oracles import rbf
-from scipy.special import log_ndtr
 
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.covariance import FactoredCovariance
@@ -27,27 +25,6 @@ def factors(rows, prior=None):
     n = rows.n_rows
     found = given.with_factors(np.ones(n), np.zeros(n, dtype=bool), 0)
     return None if found is None else found[1]
-
-
-def log_likelihood(f, y=(40, 100), n=(120, 180)):
-    return y * log_ndtr(f) + (np.array(n) - y) * log_ndtr(-f)
-
-
-def test_trials_of_a_place_are_one_factor():
-    found = factors(trials())
-    f = np.array([[0.3, -0.8], [-1.2, 0.4]])
-    eta = found.of(f.T).T + found.a
-    # Of numba's table of log Phi: 1e-10 of each of 300 trials.
-    order = found.of(np.arange(2.0)).astype(int)
-    want = log_likelihood(f)[:, order]
-    np.testing.assert_allclose(found.log_prob(eta), want, atol=1e-6)
-    first, second = found.slopes(eta)
-    h = 1e-4
-    up, down = found.log_prob(eta + h), found.log_prob(eta - h)
-    np.testing.assert_allclose(first, (up - down) / (2 * h), rtol=1e-4, atol=1e-3)
-    np.testing.assert_allclose(
-        second, (up - 2 * found.log_prob(eta) + down) / h**2, rtol=0.01, atol=0.5
-    )
 
 
 def test_what_is_not_merged():
@@ -93,16 +70,6 @@ def test_where_all_trials_fail():
     assert posterior.latent.relative_ess > 0.3
 
 
-def assert_alike(one, other, new):
-    a, b = one.log_marginal_likelihood, other.log_marginal_likelihood
-    assert abs(a.value - b.value) < 4.5 * np.hypot(a.std_error, b.std_error)
-    left, right = one.marginals(new), other.marginals(new)
-    for name in ("mean", "sd"):
-        error = np.hypot(getattr(left.moment_errors, name), getattr(right.moment_errors, name))
-        off = np.abs(getattr(left.moments, name) - getattr(right.moments, name))
-        assert np.all(off < 5 * error)
-
-
 def test_beside_other_data():
     """Trials as factors, or rows drawn one by one."""
 
@@ -117,24 +84,10 @@ def test_beside_other_data():
     single._fit = single._fit.of_single_rows
     assert merged.latent.draws.shape[1] == 4
     assert single.latent.draws.shape[1] == 260
-    assert_alike(merged, single, np.array([[0.4]]))
-
-
-@pytest.mark.parametrize("phase", [1.0, -1.0])
-def test_with_a_pseudo_point(phase):
-    def of(single):
-        posterior = sg.SkewGPPosterior(
-            X,
-            [60, 100],
-            cov_func=kernel,
-            likelihood=BinomialProbit(130),
-            n_draws=4096,
-            pseudo_points=[[0.5]],
-            phase=[phase],
-            truncation=0.2,
-        )
-        if single:
-            posterior._fit = posterior._fit.of_single_rows
-        return posterior
-
-    assert_alike(of(False), of(True), X + 0.3)
+    a, b = merged.log_marginal_likelihood, single.log_marginal_likelihood
+    assert abs(a.value - b.value) < 4.5 * np.hypot(a.std_error, b.std_error)
+    left, right = (x.marginals([[0.4]]) for x in (merged, single))
+    for name in ("mean", "sd"):
+        error = np.hypot(getattr(left.moment_errors, name), getattr(right.moment_errors, name))
+        off = np.abs(getattr(left.moments, name) - getattr(right.moments, name))
+        assert np.all(off < 5 * error)
