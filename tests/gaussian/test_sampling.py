@@ -7,15 +7,18 @@ import pytest
 from oracles import equicorrelated_cov, equicorrelated_log_prob, equicorrelated_moments
 
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
+from pymc_skewgp._gaussian import escalation as runs
 from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.escalation import (
     DEFAULT,
+    N_REPLICATES,
     GoalSettings,
     Rung,
     SamplerSettings,
     first_accepted,
     sample_rectangle,
 )
+from pymc_skewgp._gaussian.tempering import TemperedDraws
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 
 N = 6
@@ -35,6 +38,35 @@ def test_an_easy_problem_stays_on_the_first_rung():
     assert result.method == "twisted"
     assert result.u.shape == (N, 256)
     assert result.log_weights.shape == (256,)
+
+
+def fake_temper(log_probs):
+    """Tempering whose replicates are named: draws of replicate r of batch b are 100 b + r."""
+    batches = iter(range(100))
+
+    def temper(proposal, points, n_replicates, rng):
+        batch = next(batches)
+        per_replicate = points.shape[1] // n_replicates
+        names = 100 * batch + np.repeat(np.arange(n_replicates), per_replicate)
+        return TemperedDraws(np.tile(names, (N, 1)), log_probs[batch], 0.1, 2, 5, 0.4)
+
+    return temper
+
+
+def test_tempered_draws_carry_the_weight_of_their_replicate(monkeypatch):
+    """The standard error is that of the mean of 16 numbers; draws are weighted by their own one."""
+    log_probs = np.log(np.tile([1.0, 1.2, 0.9, 1.1, 0.8, 1.0, 1.1, 0.9], 2))
+    monkeypatch.setattr(runs, "temper", fake_temper([log_probs]))
+    result = sample(settings=LAST)
+    probs = np.exp(log_probs)
+    assert result.method == "tempered"
+    assert result.log_prob.value == pytest.approx(np.log(probs.mean()))
+    error = probs.std(ddof=1) / probs.mean() / np.sqrt(N_REPLICATES)
+    assert result.log_prob.std_error == pytest.approx(error)
+    replicate = result.u[0].astype(int)
+    np.testing.assert_allclose(result.log_weights, log_probs[replicate])
+    assert set(replicate) == set(range(N_REPLICATES))
+    assert result.log_prob.relative_ess == pytest.approx(1 / (1 + 256 * error**2))
 
 
 def test_large_problems_temper_from_the_first_proposal():
