@@ -27,6 +27,16 @@ def factors(rows, prior=None):
     return None if found is None else found[1]
 
 
+def test_slopes_of_trials_that_are_one_factor():
+    """By differences, of numba's table of log Phi: 1e-10 of each of 300 trials."""
+    found, h = factors(trials()), 1e-4
+    eta = np.array([[0.3, -0.8], [-1.2, 0.4]])
+    down, here, up = (found.log_prob(eta + shift) for shift in (-h, 0.0, h))
+    first, second = found.slopes(eta)
+    np.testing.assert_allclose(first, (up - down) / (2 * h), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(second, (up - 2 * here + down) / h**2, rtol=0.01, atol=0.5)
+
+
 def test_what_is_not_merged():
     """Few trials, and labels at inputs that differ."""
     assert factors(trials(y=(2, 1), n=(4, 3))) is None
