@@ -54,11 +54,3 @@ def test_point_masses():
     assert mean[0] == pytest.approx(0.7)
     assert sd[0] < 1e-15
     assert skewness[0] == 0.0 or not np.isnan(skewness[0])
-
-
-def test_quantiles_increase_and_blocks_agree(monkeypatch):
-    means, variance, weights = mixture(9, 7, n=11)
-    whole = mixture_quantiles(means, variance, weights, PROBS)
-    assert (np.diff(whole, axis=0) > 0).all()
-    monkeypatch.setattr("pymc_skewgp._gaussian.weights._CHUNK", 20)
-    np.testing.assert_allclose(mixture_quantiles(means, variance, weights, PROBS), whole, atol=1e-9)

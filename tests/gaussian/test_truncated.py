@@ -391,16 +391,6 @@ properties = settings(max_examples=40, deadline=None, derandomize=True)
 
 
 @properties
-@given(rectangles(), st.lists(st.sampled_from([1e-4, 0.1, 1.0, 7.0, 1e5]), min_size=7, max_size=7))
-def test_scaling_rows_changes_nothing(rectangle, scales):
-    cov, lower, upper = rectangle
-    d = np.array(scales[: upper.size])
-    a = mvn_logcdf(upper, cov, lower=lower, n_draws=256)
-    b = mvn_logcdf(d * upper, d[:, None] * cov * d, lower=d * lower, n_draws=256)
-    assert abs(a.value - b.value) < joint(a, b)
-
-
-@properties
 @given(rectangles(), st.integers(0, 6))
 def test_complements_in_one_row_add_up(rectangle, row):
     cov, lower, upper = rectangle

@@ -125,25 +125,6 @@ def test_laplace_refuses_pseudo_points():
         )
 
 
-def test_marginals_and_draws_are_those_of_the_gaussian():
-    """20000 draws: means to 5 standard errors, covariances to 6 (false alarms below 1e-5)."""
-    cov = np.array([[2.0, 0.9, 0.0], [0.9, 1.0, 0.3], [0.0, 0.3, 0.5]])
-    posterior = GaussianPosterior(np.array([1.0, -2.0, 0.0]), cov, 0.0)
-    at = posterior.marginals()
-    np.testing.assert_allclose(at.moments.sd, np.sqrt(cov.diagonal()), rtol=1e-15)
-    np.testing.assert_array_equal(at.moments.skewness, 0.0)
-    np.testing.assert_allclose(
-        at.cdf(np.full((1, 3), 0.3)).value,
-        norm.cdf(0.3, posterior.mean, np.sqrt(cov.diagonal()))[None],
-        rtol=1e-12,
-    )
-    draws = posterior.sample(20_000, np.random.default_rng(0))
-    error = np.sqrt(cov.diagonal() / 20_000)
-    assert (np.abs(draws.mean(axis=0) - posterior.mean) < 5 * error).all()
-    spread = np.sqrt((np.outer(cov.diagonal(), cov.diagonal()) + cov**2) / 20_000)
-    assert (np.abs(np.cov(draws.T) - cov) < 6 * spread).all()
-
-
 def test_a_function_that_is_known_somewhere():
     """A linear kernel has no variance at 0: neither have the approximations, nor any warning."""
 

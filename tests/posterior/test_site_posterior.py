@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 from approximation_oracles import rbf
 from scipy import stats
-from site_oracles import Counts, Logit, ProbitSite, Student, log_signs, site_posterior
+from site_oracles import Counts, Logit, Student, log_signs, site_posterior
 
 import pymc_skewgp as sg
 from pymc_skewgp import SkewGPPosterior
@@ -107,22 +107,6 @@ def test_sites_under_a_skewed_prior(s):
         inputs, y, cov_func=kernel, likelihood=Counts(), pseudo_points=POINTS[:s], n_draws=4096
     )
     compare(posterior, exact._replace(log_evidence=exact.log_evidence - prior))
-
-
-def test_probit_sites_agree_with_probit_rows():
-    rng = np.random.default_rng(3)
-    x = np.sort(rng.uniform(-2, 2, 40))[:, None]
-    y = (rng.random(40) < 0.5 + 0.4 * np.sin(2 * x[:, 0])).astype(float)
-    rows = SkewGPPosterior(x, y, cov_func=kernel, n_draws=4096)
-    sites = SkewGPPosterior(x, y, cov_func=kernel, likelihood=ProbitSite(), n_draws=4096)
-    a, b = rows.log_marginal_likelihood, sites.log_marginal_likelihood
-    assert abs(a.value - b.value) < 4.5 * np.hypot(a.std_error, b.std_error)
-    new = np.array([[-3.0], [0.3], [2.1]])
-    for at in (None, new):
-        first, second = rows.marginals(at), sites.marginals(at)
-        for i in range(3):
-            error = np.hypot(first.moment_errors[i], second.moment_errors[i])
-            assert (np.abs(first.moments[i] - second.moments[i]) < 4.5 * error).all()
 
 
 def test_tempered_draws_agree_with_quadrature():
@@ -240,27 +224,6 @@ class TestTwelveCounts:
 
         with pytest.raises(ValueError, match="not finite in 12 of 12 rows at the mean"):
             _ = self.make(likelihood=Positive()).log_marginal_likelihood
-
-    def test_exact_points_alone_beside_sites_that_say_nothing(self):
-        class Silent(Logit):
-            def log_likelihood(self, y, f):
-                return 0.0 * f
-
-            def slopes(self, y, f):
-                return 0.0 * f, 0.0 * f
-
-        seen = self.X[:5], self.Y[:5], Gaussian(0.3)
-        both = self.make({"seen": seen, "silent": (self.X[5:], self.Y[5:], Silent())}, None)
-        alone = self.make(*seen)
-        # The sites' quadrature is exact to 1e-8.
-        assert both.log_marginal_likelihood.value == pytest.approx(
-            alone.log_marginal_likelihood.value, abs=1e-6
-        )
-        found, wanted = both.marginals(self.NEW), alone.marginals(self.NEW)
-        # Rounding of a regression without noise on draws at twelve near points.
-        for i in (0, 1):
-            gap = np.abs(found.moments[i] - wanted.moments[i])
-            assert (gap < 4.5 * found.moment_errors[i] + 1e-6).all()
 
     def test_density_where_draws_leave_nothing_open_is_smooth(self):
         one = self.make([[0.0]], [3.0], n_draws=4096)
