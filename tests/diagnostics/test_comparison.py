@@ -285,22 +285,6 @@ class TestReference:
         assert one == again != other
 
 
-class TestWithoutNewPoints:
-    def test_probabilities_are_compared_at_the_data(self):
-        table, trees = compare(methods=["exact", "lin_ess", "ep", "laplace"])
-        assert table["failure"].tolist() == [""] * 4
-        zero = np.zeros(2)
-        mean, cov, _ = sequential_ep(zero, K[:2, :2], SIGN, zero, np.ones(2))
-        p = ndtr(mean / np.sqrt(1.0 + cov.diagonal()))
-        wanted = np.abs(p - EXACT.p()[:2]).mean()
-        error = table.loc["ep", "p_error_se"]
-        # A Gaussian is known exactly: what is stated is the reference's error alone.
-        assert error < 0.02
-        assert table.loc["ep", "p_error"] == pytest.approx(wanted, abs=5 * error)
-        assert table[["information", "brier"]].isna().all(axis=None)
-        assert "predictions" not in trees["ep"]
-
-
 class TestHyperparameters:
     def test_a_missing_one(self):
         with pm.Model():

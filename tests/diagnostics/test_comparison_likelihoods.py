@@ -101,6 +101,8 @@ def test_several_functions(new):
     table, t = found.table, 3 if new is None else 2
     assert (table["failure"] == "").all()
     assert found.trees["exact"]["posterior"]["f"].dims == ("chain", "draw", "obs_id", "category")
+    assert ("predictions" in found.trees["ep"]) == (new is not None)
+    assert table[["information", "brier"]].isna().all(axis=None)
     posterior = prior().posterior(X, Y, likelihood=likelihood, n_draws=4096)
     evidence = posterior.log_marginal_likelihood
     assert abs(table.loc["ep", "evidence"] - evidence.value) < 0.05

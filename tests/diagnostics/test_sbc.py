@@ -166,10 +166,7 @@ class TestElsewhere:
     def test_on_a_dask_cluster(self, dask_cluster):
         joblib = pytest.importorskip("joblib")
         _, here = run(process(2), n_simulations=45)
-        with (
-            dask_cluster.get_client() as client,
-            joblib.parallel_config(backend="dask"),
-        ):
+        with dask_cluster.get_client() as client, joblib.parallel_config(backend="dask"):
             _, there = run(process(2), n_simulations=45)
             assert len(client.scheduler_info()["workers"]) == 2
         np.testing.assert_allclose(there, here, atol=1e-9)

@@ -183,10 +183,7 @@ def test_one_by_one_gives_up_where_round_off_leaves_nothing():
     cov = DenseCovariance(np.exp(-0.5 * ((x - x[:, None]) / 3.0) ** 2) + 1e-8 * np.eye(4))
     lower = np.where(np.arange(4) % 2, -0.1, 0.1)
     assert sequential_sites(cov, lower, lower + 1e-3, 0.1) is None
-    with (
-        np.errstate(all="ignore"),
-        pytest.warns(EPConvergenceWarning, match="after 200 sweeps"),
-    ):
+    with np.errstate(all="ignore"), pytest.warns(EPConvergenceWarning, match="after 200 sweeps"):
         fit_ep(cov, lower, lower + 1e-3)
 
 

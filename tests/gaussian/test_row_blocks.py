@@ -9,12 +9,7 @@ from scipy.special import log_ndtr
 
 from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, fit_blocks
 from pymc_skewgp._gaussian.blocks.groups import GroupSites, OneFactor, one_factor
-from pymc_skewgp._gaussian.blocks.rows import (
-    RowBlock,
-    RowSites,
-    SparseBlock,
-    row_block,
-)
+from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites, SparseBlock, row_block
 from pymc_skewgp._gaussian.compiled.row_sites import row_log_probs
 from pymc_skewgp._gaussian.compiled.rows import log_ndtr_table
 from pymc_skewgp._gaussian.covariance import LowRankCovariance

@@ -19,10 +19,7 @@ import pymc_skewgp as sg
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.averaging.average_process import warn_of
 from pymc_skewgp._learn.averaging.chains import Chains, draws_of_regions, misses, points_by_chains
-from pymc_skewgp._learn.averaging.importance import (
-    AdaptiveImportance,
-    IntegrationSettings,
-)
+from pymc_skewgp._learn.averaging.importance import AdaptiveImportance, IntegrationSettings
 from pymc_skewgp._learn.averaging.integration import IMPORTANCE, Integral, Ladder, Stages
 from pymc_skewgp._learn.averaging.modes import Mode
 from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints

@@ -370,10 +370,7 @@ def test_quantiles_of_new_values(name, narrow):
         for more in (
             ({"exposure": 3e5},)
             if name == "Poisson"
-            else (
-                {"nu": 4.0, "sigma": 1e-3},
-                {"nu": 1.5, "sigma": 0.7},
-            )
+            else ({"nu": 4.0, "sigma": 1e-3}, {"nu": 1.5, "sigma": 0.7})
         ):
             other = GIVEN[name].kind(**more)
             given = lambda f, more=more: GIVEN[name].given(f, **more)  # noqa: E731

@@ -7,10 +7,7 @@ from scipy.stats import kstest, norm
 
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.blocks.functions import NoiseRule
-from pymc_skewgp._posterior.gaussian_posterior import (
-    continue_draws,
-    with_pseudo_points,
-)
+from pymc_skewgp._posterior.gaussian_posterior import continue_draws, with_pseudo_points
 from pymc_skewgp._posterior.prior import DataSet, Prior
 from pymc_skewgp._posterior.row_groups import residual_draws
 

@@ -13,11 +13,7 @@ import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
-from oracles import (
-    Posterior,
-    ou_probit_log_evidence,
-    ou_probit_marginals,
-)
+from oracles import Posterior, ou_probit_log_evidence, ou_probit_marginals
 from scipy.special import log_ndtr, logsumexp, ndtr
 from scipy.stats import norm, skew
 
