@@ -163,14 +163,10 @@ def test_no_count_is_impossible_by_overflow_but_for_means_beyond_floats():
     assert none.log_likelihood(np.array([3]), np.array([710.0]))[0] == 0.0
 
 
-def test_limits_of_families():
+def test_a_limit_of_a_family():
     y, f = np.array([0, 3, 11]), np.array([0.1, 0.5, 2.0])
     large = of.NegativeBinomial(1e9).log_likelihood(y, f)
     assert_allclose(large, of.Poisson().log_likelihood(y, f), atol=1e-6)
-    labels = np.array([0, 1, 1])
-    logit = of.BernoulliLogit().log_likelihood(labels, f)
-    assert_allclose(of.BinomialLogit(1).log_likelihood(labels, f), logit, atol=1e-14)
-    assert_allclose(of.OrderedLogit([0.0]).log_likelihood(labels, f), logit, atol=1e-14)
 
 
 def below(given, y):
@@ -523,13 +519,6 @@ def test_it_does_not_follow_the_callers_arrays(name):
 
 class TestWeighted:
     """Powers of a factor."""
-
-    def test_slopes(self):
-        plain, weights = GIVEN["NegativeBinomial"].likelihood, np.resize([2.0, 0.5, 0.0, 1.0], N)
-        y = GIVEN["NegativeBinomial"].data()
-        found = of.Weighted(plain, weights).slopes(y, F)
-        for slope, own in zip(found, plain.slopes(y, F), strict=True):
-            assert_allclose(slope, weights * own, rtol=1e-14)
 
     def test_what_is_predicted_is_the_likelihoods(self):
         weighted = of.Weighted(of.OrderedLogit([-1.0, 0.2, 1.5], ["a", "b", "c", "d"]), 2.0)

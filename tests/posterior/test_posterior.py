@@ -569,8 +569,6 @@ REFUSED = [
     ({"X": np.zeros((3, 0))}, ValueError, "X is empty"),
     ({"X": np.zeros((3, 1, 1))}, ValueError, "X must have 2 dim"),
     ({"y": [[0], [1], [1]]}, ValueError, r"y must have shape \(3,\)"),
-    ({"y": [0, -1, 1]}, ValueError, "y must hold two classes"),
-    ({"y": [2, 2, 2]}, ValueError, "y must hold two classes"),
     ({"y": [0, 0.5, 1]}, ValueError, "y must hold two classes"),
     ({"y": [0, 1, np.nan]}, ValueError, "y must be finite, found NaN"),
     ({"y": ["0", "1", "1"]}, ValueError, "y must hold two classes"),
