@@ -1,12 +1,84 @@
-"""Intervals that share noise: probabilities by SciPy, derivatives by differences."""
+"""Rows: noise that they share, as blocks or not, equal ones, and probabilities by SciPy."""
 
 import numpy as np
 import pytest
 from oracles import finite_difference
+from scipy import sparse
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal
 
-from pymc_skewgp._observations.observations import RowsInBlocks
+from pymc_skewgp._observations import observations as module
+from pymc_skewgp._observations.observations import (
+    RowsInBlocks,
+    block_noise,
+    distinct_rows,
+    noise_factor,
+    noise_part,
+)
+
+BLOCK = np.array([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 0.5]])
+
+
+@pytest.mark.parametrize("S", [BLOCK, sparse.csr_array(BLOCK)], ids=["dense", "sparse"])
+def test_noise_in_small_blocks(S):
+    noise = block_noise(S, largest=2)
+    matrix = np.zeros((3, 3))
+    noise.add_to(matrix)
+    np.testing.assert_array_equal(matrix, BLOCK)
+    assert block_noise(S, largest=1) is None
+
+
+def test_no_blocks_where_they_are_singular():
+    assert block_noise(sparse.csr_array(np.ones((2, 2))), largest=2) is None
+
+
+def test_independent_rows_of_a_sparse_covariance_are_variances():
+    assert noise_part(sparse.csr_array(BLOCK), np.array([True, False, True])).ndim == 1
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_factor_of_blocks_whose_rows_are_apart_and_singular(form):
+    B = np.zeros((5, 3))
+    B[[0, 3], 0], B[[1, 4], 1], B[2, 2] = [1.0, -2.0], [0.5, 0.5], 3.0
+    factor = noise_factor(form(B @ B.T))
+    assert factor.shape == (5, 3)
+    np.testing.assert_allclose(form(factor @ factor.T) @ np.eye(5), B @ B.T, atol=1e-14)
+
+
+@pytest.fixture
+def table():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50, 3))[rng.integers(0, 50, 400)]
+    y = rng.integers(0, 2, 400).astype(float)
+    value = np.where(rng.uniform(size=400) < 0.5, np.nan, 0.0)
+    return X, y, value
+
+
+def test_kinds(table):
+    X, y, value = table
+    found = distinct_rows(table)
+    whole = np.column_stack([X, y, np.isnan(value)])
+    _, kind, counts = np.unique(whole, axis=0, return_inverse=True, return_counts=True)
+    assert found.first.size == counts.size
+    # The same partition, whatever the order of its parts.
+    assert len(set(zip(found.kind, kind, strict=True))) == counts.size
+    np.testing.assert_array_equal(np.sort(found.counts), np.sort(counts))
+    np.testing.assert_array_equal(found.kind[found.first], np.arange(counts.size))
+    assert found.first[found.kind[0]] == 0
+
+
+def test_zero_has_one_sign():
+    assert distinct_rows([np.tile([0.0, -0.0], 5)]).first.size == 1
+
+
+def test_few_equal_rows_are_none(table):
+    X, _, _ = table
+    assert distinct_rows([X, np.arange(400.0) // 1.5]) is None
+
+
+def test_rows_with_one_key_are_compared(table, monkeypatch):
+    monkeypatch.setattr(module, "_mixed", lambda key, column, i: key)
+    assert distinct_rows(table) is None
 
 
 def differences(k):
