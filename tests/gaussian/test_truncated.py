@@ -430,40 +430,34 @@ def test_nothing_returns_nan(rectangle, shift):
 EYE = np.eye(3)
 
 
+def truncated(**more):
+    return truncated_mvn(EYE, **{"lower": 0.0, "upper": None, **more})
+
+
 @pytest.mark.parametrize(
-    ("call", "error", "match"),
+    ("call", "match"),
     [
-        (lambda: mvn_logcdf([0.0, nan, 0.0], EYE), ValueError, "x holds 1 NaN"),
-        (lambda: mvn_logcdf(0.0, nan * EYE), ValueError, "cov holds 9 NaN"),
-        (lambda: mvn_logcdf(0.0, EYE, lower=nan), ValueError, "lower holds 3 NaN"),
-        (lambda: mvn_logcdf(0.0, EYE * [1, inf, 1]), ValueError, "cov holds .* NaN"),
-        (lambda: mvn_logcdf([0.0, 0.0], EYE), ValueError, "x must have length 3, got 2"),
-        (lambda: mvn_logcdf(0.0, EYE, lower=[0.0]), ValueError, "lower must have length 3, got 1"),
-        (lambda: mvn_logcdf(0.0, np.ones((2, 3))), ValueError, "cov must be square"),
-        (lambda: mvn_logcdf(0.0, EYE, lower=1.0), ValueError, "lower must be below x .* x 0"),
-        (lambda: mvn_logcdf(0.0, EYE, n_draws=0), ValueError, "n_draws must be at least 1"),
-        (lambda: truncated_mvn(EYE, nan, None), ValueError, "lower holds 3 NaN"),
-        (lambda: truncated_mvn(EYE, None, [nan, 0, 0]), ValueError, "upper holds 1 NaN"),
-        (lambda: truncated_mvn(EYE, 1.0, 0.0), ValueError, "lower must be below upper"),
-        (lambda: truncated_mvn(EYE, 0.0, 0.0), ValueError, "lower must be below upper"),
-        (lambda: truncated_mvn(EYE, None, [1.0, 2.0]), ValueError, "upper must have length 3"),
-        (lambda: truncated_mvn(EYE, 0.0, None, n_draws=0), ValueError, "n_draws must be at least"),
-        (lambda: truncated_mvn(EYE, 0.0, None, method="hmc"), ValueError, "method must .* 'hmc'"),
-        (
-            lambda: truncated_mvn(EYE, 0.0, None, method="lin_ess", n_chains=0),
-            ValueError,
-            "n_chains must be at least 1",
-        ),
-        (
-            lambda: truncated_mvn(EYE, 0.0, None, method="lin_ess", thin=0),
-            ValueError,
-            "thin must be at least 1",
-        ),
+        (lambda: mvn_logcdf([0.0, nan, 0.0], EYE), "x holds 1 NaN"),
+        (lambda: mvn_logcdf(0.0, nan * EYE), "cov holds 9 NaN"),
+        (lambda: mvn_logcdf(0.0, EYE, lower=nan), "lower holds 3 NaN"),
+        (lambda: mvn_logcdf(0.0, EYE * [1, inf, 1]), "cov holds .* NaN"),
+        (lambda: mvn_logcdf(0.0, EYE, lower=[0.0]), "lower must have length 3, got 1"),
+        (lambda: mvn_logcdf(0.0, np.ones((2, 3))), "cov must be square"),
+        (lambda: mvn_logcdf(0.0, EYE, lower=1.0), "lower must be below x .* x 0"),
+        (lambda: mvn_logcdf(0.0, EYE, n_draws=0), "n_draws must be at least 1"),
+        (lambda: truncated(lower=nan), "lower holds 3 NaN"),
+        (lambda: truncated(upper=[nan, 0, 0]), "upper holds 1 NaN"),
+        (lambda: truncated(upper=0.0), "lower must be below upper"),
+        (lambda: truncated(upper=[1.0, 2.0]), "upper must have length 3"),
+        (lambda: truncated(n_draws=0), "n_draws must be at least"),
+        (lambda: truncated(method="hmc"), "method must .* 'hmc'"),
+        (lambda: truncated(method="lin_ess", n_chains=0), "n_chains must be at least 1"),
+        (lambda: truncated(method="lin_ess", thin=0), "thin must be at least 1"),
     ],
 )
-def test_bad_input_is_refused_by_name(call, error, match):
+def test_bad_input_is_refused_by_name(call, match):
     # np.errstate: inf * 0 while making the bad input.
-    with np.errstate(invalid="ignore"), pytest.raises(error, match=match):
+    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=match):
         call()
 
 

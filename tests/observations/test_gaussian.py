@@ -62,13 +62,6 @@ def test_is_that_of_pymc(smooth):
     assert np.all(np.abs(noise.std(axis=0) - sigma) < 5 * sigma / np.sqrt(8000))
 
 
-def test_noise_of_each_row_is_not_known_of_new_points():
-    posterior = sg.SkewGP(cov_func=kernel()).posterior(
-        X, Y, likelihood=Gaussian(np.linspace(0.1, 0.5, 25))
-    )
-    assert not {"y_mean", "y_quantile"} & set(summary(posterior))
-
-
 @pytest.mark.parametrize(("eta", "sigma"), [(1.0, 1e-2), (1.0, 2e-3), (1.0, 1e-4), (100.0, 0.1)])
 def test_little_noise(eta, sigma):
     """A smooth kernel of rank 15 or so on 50 rows: dense Cholesky in 50 digits.
