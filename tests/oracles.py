@@ -131,6 +131,13 @@ def brute_log_prob(lower: ArrayLike, upper: ArrayLike, cov: ArrayLike) -> float:
     raise ValueError("cov is empty")
 
 
+def orthant(cov: FloatArray) -> float:
+    """P(all positive) of one to three centred normal variables (Sheppard 1899)."""
+    n, sd = len(cov), np.sqrt(cov.diagonal())
+    angles = np.arcsin((cov / sd / sd[:, None])[np.triu_indices(n, 1)])
+    return float(0.5**n + angles.sum() / (2.0 * np.pi) / max(n - 1.0, 1.0))
+
+
 def probit_posterior_quadrature(
     K: ArrayLike, y: ArrayLike, mean: ArrayLike | None = None
 ) -> Posterior:

@@ -118,18 +118,6 @@ class Student(_Sites):
         return first, second
 
 
-class ProbitSite(_Sites):
-    """P(y = 1) = Phi(f): rows can do this one as well."""
-
-    def log_likelihood(self, y, f):
-        return stats.norm.logcdf((2.0 * y - 1.0) * f)
-
-    def slopes(self, y, f):
-        s = 2.0 * y - 1.0
-        ratio = np.exp(stats.norm.logpdf(f) - stats.norm.logcdf(s * f))
-        return s * ratio, -ratio * (s * f + ratio)
-
-
 class TwoNormals(_Sites):
     """y = f + apart or f - apart, each with its probability, plus normal noise."""
 

@@ -285,43 +285,7 @@ class TestReference:
         assert one == again != other
 
 
-class TestWithoutNewPoints:
-    def test_probabilities_are_compared_at_the_data(self):
-        table, trees = compare(methods=["exact", "lin_ess", "ep", "laplace"])
-        assert table["failure"].tolist() == [""] * 4
-        zero = np.zeros(2)
-        mean, cov, _ = sequential_ep(zero, K[:2, :2], SIGN, zero, np.ones(2))
-        p = ndtr(mean / np.sqrt(1.0 + cov.diagonal()))
-        wanted = np.abs(p - EXACT.p()[:2]).mean()
-        error = table.loc["ep", "p_error_se"]
-        # A Gaussian is known exactly: what is stated is the reference's error alone.
-        assert error < 0.02
-        assert table.loc["ep", "p_error"] == pytest.approx(wanted, abs=5 * error)
-        assert table[["information", "brier"]].isna().all(axis=None)
-        assert "predictions" not in trees["ep"]
-
-
 class TestHyperparameters:
-    @pytest.mark.slow(ci=True)
-    def test_at_a_point(self):
-        with pm.Model():
-            eta, level = pm.HalfNormal("eta"), pm.Normal("level")
-            cov = eta**2 * pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls"))
-            mean = pm.gp.mean.Constant(level)
-        point = {"eta": 2.0, "ls": 1.0, "level": 0.3}
-        methods = ["exact", "ep", "laplace"]
-        random, fixed = (
-            compare(cov=c, methods=methods, Xnew=NEW, mean_func=m, point=p).table
-            for c, m, p in ((cov, mean, point), (kernel(), pm.gp.mean.Constant(0.3), None))
-        )
-        for table in (random, fixed):
-            assert table["failure"].tolist() == [""] * 3
-        columns = [c for c in COLUMNS[:-3] if c not in ("information", "brier")]
-        # Another order of operations in the kernel, 1e-15 of it.
-        np.testing.assert_allclose(
-            random[columns].to_numpy(float), fixed[columns].to_numpy(float), rtol=1e-6, atol=1e-9
-        )
-
     def test_a_missing_one(self):
         with pm.Model():
             cov = pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls"))

@@ -176,34 +176,22 @@ class TestErrors:
         with pytest.raises(ValueError, match=r"strictly between 0 and 1, got"):
             coverage(gaussian([0.0], 1.0), gaussian([0.0], 1.0), probs=probs)
 
-    @pytest.mark.parametrize(
-        ("approximation", "exact", "message"),
-        [
-            (
-                tree(DRAWS),
-                gaussian([0.0, 0.0], 1.0),
-                r"different points.*'obs_id': 3.*'pred_id': 2",
-            ),
-            (
-                tree(DRAWS, obs_id=["a", "b", "c"]),
-                tree(DRAWS, obs_id=["a", "c", "b"]),
-                r"coordinate 'obs_id': \['a' 'b' 'c'\]\.\.\. and \[",
-            ),
-            (
-                tree(DRAWS).isel(obs_id=[2, 1, 0]),
-                gaussian([0.0, 0.0, 0.0], 1.0),
-                r"'obs_id' numbers the points, but out of order",
-            ),
-            (
-                tree(np.full((1, 4, 2), 0.5), "prior_sbc"),
-                gaussian([0.0, 0.0], 1.0),
-                r"result of sbc.*give it alone",
-            ),
-        ],
-    )
-    def test_points_that_do_not_fit(self, approximation, exact, message):
+    LETTERS = tree(DRAWS, obs_id=["a", "b", "c"]), tree(DRAWS, obs_id=["a", "c", "b"])
+    MISFITS = {  # noqa: RUF012
+        r"different points.*'obs_id': 3.*'pred_id': 2": (tree(DRAWS), gaussian(np.zeros(2), 1.0)),
+        r"coordinate 'obs_id': \['a' 'b' 'c'\]\.\.\. and \[": LETTERS,
+        "'obs_id' numbers the points, but out of order": (
+            tree(DRAWS).isel(obs_id=[2, 1, 0]), gaussian(np.zeros(3), 1.0)
+        ),
+        "result of sbc.*give it alone": (
+            tree(np.full((1, 4, 2), 0.5), "prior_sbc"), gaussian(np.zeros(2), 1.0)
+        ),
+    }  # fmt: skip
+
+    @pytest.mark.parametrize("message", MISFITS)
+    def test_points_that_do_not_fit(self, message):
         with pytest.raises(ValueError, match=message):
-            coverage(approximation, exact)
+            coverage(*self.MISFITS[message])
 
     def test_coordinates_that_nobody_gave(self):
         """Some of the points of a trace, and marginals made for them."""

@@ -8,7 +8,6 @@ from scipy.linalg import block_diag
 
 from pymc_skewgp._errors import JitterWarning, NotPositiveDefiniteError
 from pymc_skewgp._gaussian.covariance import BlockNoise, DenseCovariance, LowRankCovariance
-from pymc_skewgp._gaussian.ep import fit_ep
 
 SIZES = (1, 2, 2, 3, 1, 3)  # of blocks of noise, 12 rows
 N = sum(SIZES)
@@ -172,17 +171,6 @@ def test_plain_views_agree():
     noise, S = block_noise(np.random.default_rng(1))
     np.testing.assert_allclose(noise.multiply(x), S @ x, atol=1e-12)
     np.testing.assert_allclose(noise.solve(x), np.linalg.solve(S, x), atol=1e-12)
-
-
-def test_ep_is_that_of_the_dense_form():
-    lower = np.where(np.arange(N) % 3 == 0, -np.inf, 0.0)
-    upper = np.where(np.arange(N) % 3 == 2, 1.0, np.inf)
-    for form, matrix in problem(7)[1:]:
-        ours = fit_ep(form, lower, upper, tol=1e-10)
-        theirs = fit_ep(DenseCovariance(matrix), lower, upper, tol=1e-10)
-        assert ours.log_prob == pytest.approx(theirs.log_prob, abs=1e-10)
-        np.testing.assert_allclose(ours.tau, theirs.tau, rtol=1e-7)
-        np.testing.assert_allclose(ours.mean, theirs.mean, rtol=1e-8, atol=1e-9)
 
 
 def test_site_covariance_of_a_nearly_singular_prior_does_not_cancel():

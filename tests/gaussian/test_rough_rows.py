@@ -14,7 +14,6 @@ from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.escalation import GoalSettings, SamplerSettings
-from pymc_skewgp._gaussian.weights import uniform_points
 
 N, SD = 3000, 20.0
 NEVER = GoalSettings(accept=2.0, temper=0.3)
@@ -77,22 +76,6 @@ def test_evidence_and_mean_are_those_of_all_rows():
     ])  # fmt: skip
     error = own.std(axis=0, ddof=1) / np.sqrt(len(own))
     assert (np.abs(found - mean) < 4.0 * error).all()
-
-
-def test_surrogate_and_ratio_make_the_weight_of_all_rows():
-    factor, sign = separated()
-    blocks = blocks_of(factor, sign)
-    proposal = BlockPairs(fit_blocks(blocks).gaussian, blocks)
-    surrogate = proposal.surrogate()
-    points = uniform_points(proposal.n_dims, 16, 16, np.random.default_rng(0))
-    whole, part = proposal.pairs(points), surrogate.proposal.pairs(points)
-    assert (whole.log_plus != part.log_plus).any()
-    for coordinates, wanted, found in (
-        (whole.plus, whole.log_plus, part.log_plus),
-        (whole.minus, whole.log_minus, part.log_minus),
-    ):
-        made = found + surrogate.log_ratio(coordinates)
-        np.testing.assert_allclose(made, wanted, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("case", ["few rows", "functions"])

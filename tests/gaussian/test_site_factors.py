@@ -22,10 +22,7 @@ def logit(y):
 
 def poisson(y):
     """Counts, with mean exp(eta)."""
-    return (
-        lambda x: y * x - np.exp(x) - gammaln(y + 1.0),
-        lambda x: (y - np.exp(x), -np.exp(x)),
-    )
+    return (lambda x: y * x - np.exp(x) - gammaln(y + 1.0), lambda x: (y - np.exp(x), -np.exp(x)))
 
 
 def student(y, scale, df=4.0):
@@ -37,10 +34,7 @@ def student(y, scale, df=4.0):
         second = (df + 1.0) * (off**2 - df) / below**2 / scale**2
         return (df + 1.0) * off / below / scale, second
 
-    return (
-        lambda x: -0.5 * (df + 1.0) * np.log1p(((y - x) / scale) ** 2 / df),
-        slopes,
-    )
+    return (lambda x: -0.5 * (df + 1.0) * np.log1p(((y - x) / scale) ** 2 / df), slopes)
 
 
 SITES = {

@@ -26,7 +26,6 @@ from pymc_skewgp import (
 )
 from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
-from pymc_skewgp._gaussian.tempering import temper
 from pymc_skewgp._gaussian.twisted import twist
 from pymc_skewgp._gaussian.weights import relative_ess, uniform_points
 
@@ -203,14 +202,6 @@ def test_standard_errors_are_honest():
     assert_honest(*honesty_scores(30, (3, 41), 0))
 
 
-@pytest.mark.slow(ci=True)
-def test_standard_errors_are_honest_in_large_problems():
-    """100 problems of 3 to 300 rows."""
-    small = honesty_scores(70, (3, 60), 1)
-    large = honesty_scores(30, (60, 301), 2)
-    assert_honest(*(np.concatenate(parts) for parts in zip(small, large, strict=True)))
-
-
 def steep_cov(n=100, variance=1000.0, lengthscale=0.1, seed=0):
     """Probit rows with labels that follow the kernel: EP is .4 nats off in such cases."""
     rng = np.random.default_rng(seed)
@@ -261,45 +252,6 @@ def weighted(values, log_weights, n_blocks=16):
     # Ratio estimator: residuals of the blocks, whatever their weight.
     residual = (w[..., None] * (v - total)).sum(1) / w.sum(1).mean()
     return total, residual.std(0, ddof=1) / np.sqrt(n_blocks)
-
-
-def statistics(draws, centre):
-    """Coordinates, products of neighbours and cubes, around fixed centres."""
-    off = draws - centre
-    return np.hstack([off, off * off, off * np.roll(off, 1, axis=1), off**3])
-
-
-@pytest.fixture(scope="module")
-def three_samplers():
-    n, rng = 8, np.random.default_rng(7)
-    cov = random_cov(rng, n)
-    lower, upper = rng.normal(-0.3, 0.7, n), np.full(n, inf)
-    upper[:3] = lower[:3] + 1.5
-    form = DenseCovariance(cov)
-    proposal = twist(form, fit_ep(form, lower, upper), lower, upper, relax=0.05)
-    points = uniform_points(n, 512, 16, rng)
-    batch = temper(proposal, points, 16, rng)
-    twisted = truncated_mvn(cov, lower, upper, n_draws=8192, random_seed=1)
-    chains = truncated_mvn(
-        cov, lower, upper, n_draws=32768, method="lin_ess", n_chains=16, thin=4, random_seed=2
-    )
-    return {
-        "twisted": (twisted.draws, twisted.log_weights),
-        "tempered": (batch.u.T, np.repeat(batch.log_probs, 512)),
-        "lin_ess": (chains.draws, chains.log_weights),
-    }
-
-
-@pytest.mark.parametrize("other", ["tempered", "lin_ess"])
-def test_three_samplers_agree(three_samplers, other):
-    """Means, variances, covariances and third moments, 32 statistics: 5 joint standard errors of
-    16 blocks each, Student t with 30 degrees of freedom: 2e-5 each, 1.4e-3 in all."""
-    centre = three_samplers["twisted"][0].mean(axis=0)
-    a, error_a = weighted(
-        statistics(three_samplers["twisted"][0], centre), three_samplers["twisted"][1]
-    )
-    b, error_b = weighted(statistics(three_samplers[other][0], centre), three_samplers[other][1])
-    assert (np.abs(a - b) < 5 * np.hypot(error_a, error_b)).all()
 
 
 @pytest.mark.parametrize("method", ["twisted", "lin_ess"])
@@ -439,16 +391,6 @@ properties = settings(max_examples=40, deadline=None, derandomize=True)
 
 
 @properties
-@given(rectangles(), st.lists(st.sampled_from([1e-4, 0.1, 1.0, 7.0, 1e5]), min_size=7, max_size=7))
-def test_scaling_rows_changes_nothing(rectangle, scales):
-    cov, lower, upper = rectangle
-    d = np.array(scales[: upper.size])
-    a = mvn_logcdf(upper, cov, lower=lower, n_draws=256)
-    b = mvn_logcdf(d * upper, d[:, None] * cov * d, lower=d * lower, n_draws=256)
-    assert abs(a.value - b.value) < joint(a, b)
-
-
-@properties
 @given(rectangles(), st.integers(0, 6))
 def test_complements_in_one_row_add_up(rectangle, row):
     cov, lower, upper = rectangle
@@ -488,40 +430,34 @@ def test_nothing_returns_nan(rectangle, shift):
 EYE = np.eye(3)
 
 
+def truncated(**more):
+    return truncated_mvn(EYE, **{"lower": 0.0, "upper": None, **more})
+
+
 @pytest.mark.parametrize(
-    ("call", "error", "match"),
+    ("call", "match"),
     [
-        (lambda: mvn_logcdf([0.0, nan, 0.0], EYE), ValueError, "x holds 1 NaN"),
-        (lambda: mvn_logcdf(0.0, nan * EYE), ValueError, "cov holds 9 NaN"),
-        (lambda: mvn_logcdf(0.0, EYE, lower=nan), ValueError, "lower holds 3 NaN"),
-        (lambda: mvn_logcdf(0.0, EYE * [1, inf, 1]), ValueError, "cov holds .* NaN"),
-        (lambda: mvn_logcdf([0.0, 0.0], EYE), ValueError, "x must have length 3, got 2"),
-        (lambda: mvn_logcdf(0.0, EYE, lower=[0.0]), ValueError, "lower must have length 3, got 1"),
-        (lambda: mvn_logcdf(0.0, np.ones((2, 3))), ValueError, "cov must be square"),
-        (lambda: mvn_logcdf(0.0, EYE, lower=1.0), ValueError, "lower must be below x .* x 0"),
-        (lambda: mvn_logcdf(0.0, EYE, n_draws=0), ValueError, "n_draws must be at least 1"),
-        (lambda: truncated_mvn(EYE, nan, None), ValueError, "lower holds 3 NaN"),
-        (lambda: truncated_mvn(EYE, None, [nan, 0, 0]), ValueError, "upper holds 1 NaN"),
-        (lambda: truncated_mvn(EYE, 1.0, 0.0), ValueError, "lower must be below upper"),
-        (lambda: truncated_mvn(EYE, 0.0, 0.0), ValueError, "lower must be below upper"),
-        (lambda: truncated_mvn(EYE, None, [1.0, 2.0]), ValueError, "upper must have length 3"),
-        (lambda: truncated_mvn(EYE, 0.0, None, n_draws=0), ValueError, "n_draws must be at least"),
-        (lambda: truncated_mvn(EYE, 0.0, None, method="hmc"), ValueError, "method must .* 'hmc'"),
-        (
-            lambda: truncated_mvn(EYE, 0.0, None, method="lin_ess", n_chains=0),
-            ValueError,
-            "n_chains must be at least 1",
-        ),
-        (
-            lambda: truncated_mvn(EYE, 0.0, None, method="lin_ess", thin=0),
-            ValueError,
-            "thin must be at least 1",
-        ),
+        (lambda: mvn_logcdf([0.0, nan, 0.0], EYE), "x holds 1 NaN"),
+        (lambda: mvn_logcdf(0.0, nan * EYE), "cov holds 9 NaN"),
+        (lambda: mvn_logcdf(0.0, EYE, lower=nan), "lower holds 3 NaN"),
+        (lambda: mvn_logcdf(0.0, EYE * [1, inf, 1]), "cov holds .* NaN"),
+        (lambda: mvn_logcdf(0.0, EYE, lower=[0.0]), "lower must have length 3, got 1"),
+        (lambda: mvn_logcdf(0.0, np.ones((2, 3))), "cov must be square"),
+        (lambda: mvn_logcdf(0.0, EYE, lower=1.0), "lower must be below x .* x 0"),
+        (lambda: mvn_logcdf(0.0, EYE, n_draws=0), "n_draws must be at least 1"),
+        (lambda: truncated(lower=nan), "lower holds 3 NaN"),
+        (lambda: truncated(upper=[nan, 0, 0]), "upper holds 1 NaN"),
+        (lambda: truncated(upper=0.0), "lower must be below upper"),
+        (lambda: truncated(upper=[1.0, 2.0]), "upper must have length 3"),
+        (lambda: truncated(n_draws=0), "n_draws must be at least"),
+        (lambda: truncated(method="hmc"), "method must .* 'hmc'"),
+        (lambda: truncated(method="lin_ess", n_chains=0), "n_chains must be at least 1"),
+        (lambda: truncated(method="lin_ess", thin=0), "thin must be at least 1"),
     ],
 )
-def test_bad_input_is_refused_by_name(call, error, match):
+def test_bad_input_is_refused_by_name(call, match):
     # np.errstate: inf * 0 while making the bad input.
-    with np.errstate(invalid="ignore"), pytest.raises(error, match=match):
+    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=match):
         call()
 
 

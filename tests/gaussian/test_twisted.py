@@ -14,7 +14,7 @@ from oracles import equicorrelated_cov, equicorrelated_log_prob
 from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.escalation import DEFAULT
-from pymc_skewgp._gaussian.twisted import twist
+from pymc_skewgp._gaussian.twisted import CompiledDraws, NumpyDraws, twist, twisted_draws
 from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess, uniform_points
 
 REPLICATES = 16
@@ -165,3 +165,42 @@ def test_weights_of_points_outside_and_under_a_leading_direction():
     assert log_weights[1] == -np.inf
     with pytest.raises(ValueError, match="without a leading direction"):
         twist(cov, ep, np.zeros(3), upper, power=0.64).log_weights_of(points)
+
+
+# Limits of the rows, given the number of each over that of all.
+SIDES = {
+    "lower": lambda x: (1.5 * x - 1.0, np.inf),
+    "upper": lambda x: (-np.inf, 1.5 * x - 0.5),
+    "either": lambda x: (np.where(x < 0.5, -0.3, -np.inf), np.where(x < 0.5, np.inf, 0.8)),
+    "above": lambda x: (3.0 * x + 0.5, np.inf),  # in the tail, as far as the formulas hold
+    "both": lambda x: (1.5 * x - 1.5, 2.0 * x + 0.1),
+    "far": lambda x: (12.0, np.inf),
+}
+
+
+def on_sides(sides, n, relax=1.0):
+    """A proposal, and uniform points for it."""
+    factor = np.random.default_rng(n).normal(size=(n, n))
+    cov = DenseCovariance(np.eye(n) if sides == "far" else factor @ factor.T / n + 0.3 * np.eye(n))
+    low, high = (np.broadcast_to(x, n).astype(float) for x in SIDES[sides](np.arange(n) / n))
+    proposal = twist(cov, fit_ep(cov, low, high, tol=1e-8), low, high, relax=relax)
+    return proposal, uniform_points(n, 64, 1, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("sides", ["lower", "upper", "either", "above"])
+@pytest.mark.parametrize("relax", [1.0, 0.5])
+def test_compiled_draws_are_those_of_numpy(sides, relax):
+    made = on_sides(sides, 35, relax)  # more than one block, and not a multiple of four
+    expected, found = NumpyDraws(*made), twisted_draws(*made, True)
+    assert isinstance(found, CompiledDraws)
+    # Round-off of a recursion of 35 steps, and of differences of products.
+    np.testing.assert_allclose(found.log_weights, expected.log_weights, atol=1e-10)
+    weights = np.random.default_rng(1).dirichlet(np.ones(64))
+    pairs = zip(found.sums(weights), expected.sums(weights), strict=True)
+    for ours, theirs in pairs:
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("sides", ["both", "far"])
+def test_two_limits_or_a_far_tail_are_not_drawn_by_compiled_loops(sides):
+    assert isinstance(twisted_draws(*on_sides(sides, 6), True), NumpyDraws)

@@ -36,46 +36,76 @@ def test_random_effects_are_their_quadrature_centred_or_not(centred):
     assert abs(log_evidence - true) < 5 * se
 
 
-@pytest.mark.parametrize("kind", ["walk", "autoregression", "with a level", "potential"])
-def test_variables_known_by_their_log_density(kind):
-    rng = np.random.default_rng(2)
-    n, y = 5, rng.normal(size=5)
-    i = np.arange(n)
+STEP, Y = np.arange(5), np.random.default_rng(2).normal(size=5)
+CHAIN = np.linalg.inv(np.eye(5) - 0.6 * np.eye(5, k=-1))
+OF_CHAIN = CHAIN @ np.diag([4.0, 0.25, 0.25, 0.25, 0.25]) @ CHAIN.T
+START = {"init_dist": pm.Normal.dist(0.0, 2.0)}
+W = np.eye(5, k=1) + np.eye(5, k=-1)
+
+
+def walk(mu, sigma):
+    f = pm.GaussianRandomWalk("f", mu, sigma, init_dist=pm.Normal.dist(0.3, 2.0), shape=5)
+    return f, 0.3 + 0.1 * STEP, 4.0 + 0.25 * np.minimum(STEP[:, None], STEP)
+
+
+def walk_with_a_drift():
+    """Whose density has the same integral whatever the drift, which is drawn with it."""
+    f, mean, cov = walk(pm.Normal("drift", 0.1, 0.6), 0.5)
+    return f, mean, cov + 0.36 * np.outer(STEP, STEP)
+
+
+def with_a_level():
+    rho, start = [pm.Normal("level", 0.7, 1.5), 0.6], pm.Normal.dist(0, 2.0, shape=1)
+    f = pm.AR("f", rho=rho, sigma=0.5, constant=True, init_dist=start, shape=5)
+    drift = CHAIN @ (STEP > 0)
+    return f, 0.7 * drift, OF_CHAIN + 2.25 * np.outer(drift, drift)
+
+
+def with_a_potential():
+    """Of which the prior's own integral is part."""
+    f = pm.Normal("f", 0.0, 1.0, shape=5)
+    pm.Potential("sum", pm.logp(pm.Normal.dist(0.0, 0.5), f.sum()))
+    return f, 0.0 * STEP, np.linalg.inv(np.eye(5) + 4.0), norm(0.0, np.sqrt(5.25)).logpdf(0.0)
+
+
+def areas():
+    """PyMC's density of CAR leaves out constants."""
+    f = pm.CAR("f", mu=np.zeros(5), W=W, alpha=0.5, tau=2.0)
+    left_out = 2.5 * np.log(2 * np.pi) - 0.5 * np.log(W.sum(0)).sum()
+    return f, 0.0 * STEP, 0.5 * np.linalg.inv(np.diag(W.sum(0)) - 0.5 * W), left_out
+
+
+def collinear_columns():
+    b = pm.Normal("b", 0.0, 1.0, shape=3)
+    f = pm.Deterministic("f", b[0] + b[1] * np.ones(5) + b[2] * np.zeros(5))
+    return f, 0.0 * STEP, np.full((5, 5), 2.0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: walk(0.1, 0.5),
+        walk_with_a_drift,
+        lambda: (pm.AR("f", rho=[0.6], sigma=0.5, shape=5, **START), 0.0 * STEP, OF_CHAIN),
+        with_a_level,
+        with_a_potential,
+        areas,
+        collinear_columns,
+    ],
+)
+def test_blocks_under_gaussian_values(make):
     with pm.Model() as model:
-        if kind == "walk":
-            f = pm.GaussianRandomWalk(
-                "f", mu=0.1, sigma=0.5, init_dist=pm.Normal.dist(0.3, 2.0), shape=n
-            )
-            mean = 0.3 + 0.1 * i
-            cov = 4.0 + 0.25 * np.minimum(i[:, None], i)
-        elif kind == "autoregression":
-            f = pm.AR("f", rho=[0.6], sigma=0.5, init_dist=pm.Normal.dist(0, 2.0), shape=n)
-            mean = np.zeros(n)
-            L = np.linalg.inv(np.eye(n) - 0.6 * np.eye(n, k=-1))
-            cov = L @ np.diag([4.0, *[0.25] * (n - 1)]) @ L.T
-        elif kind == "with a level":
-            level = pm.Normal("level", 0.7, 1.5)
-            rho, start = [level, 0.6], pm.Normal.dist(0, 2.0, shape=1)
-            f = pm.AR("f", rho=rho, sigma=0.5, constant=True, init_dist=start, shape=n)
-            L = np.linalg.inv(np.eye(n) - 0.6 * np.eye(n, k=-1))
-            drift = L @ (i > 0)
-            mean = 0.7 * drift
-            cov = L @ np.diag([4.0, *[0.25] * (n - 1)]) @ L.T + 2.25 * np.outer(drift, drift)
-        else:
-            f = pm.Normal("f", 0.0, 1.0, shape=n)
-            pm.Potential("sum", pm.logp(pm.Normal.dist(0.0, 0.5), f.sum()))
-            mean, cov = np.zeros(n), np.linalg.inv(np.eye(n) + 4.0)
-        pm.Normal("y", f, 0.4, observed=y)
+        f, mean, cov, *constant = make()
+        pm.Normal("y", f, 0.4, observed=Y)
     found, log_evidence, _ = _integrated(model)
-    true = multivariate_normal(mean, cov + 0.16 * np.eye(n)).logpdf(y)
-    if kind == "potential":  # of which the prior's own integral is part
-        true += norm(0.0, np.sqrt(n + 0.25)).logpdf(0.0)
+    seen = cov + 0.16 * np.eye(5)
+    true = multivariate_normal(mean, seen).logpdf(Y) + sum(constant)
     # Gaussian throughout: round-off.
-    assert log_evidence == pytest.approx(true, abs=1e-6)
-    gain = np.linalg.solve(cov + 0.16 * np.eye(n), cov).T
-    at_data = mean + gain @ (y - mean)
+    assert log_evidence == pytest.approx(true, abs=1e-8)
+    gain = np.linalg.solve(seen, cov).T
+    at_data = mean + gain @ (Y - mean)
     sd = np.sqrt((cov - gain @ cov).diagonal())
-    drawn = found["posterior"]["f"].values.reshape(-1, n)
+    drawn = found["posterior"]["f"].values.reshape(-1, 5)
     # 400 draws: five standard errors.
     assert (np.abs(drawn.mean(0) - at_data) < 5 * sd / 20).all()
 

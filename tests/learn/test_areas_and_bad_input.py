@@ -34,19 +34,6 @@ def _icar_precision(W):
     return np.diag(W.sum(0)) - W + 1.0 / (1e-3 * n) ** 2, np.log(1e-3 * n * np.sqrt(2 * np.pi))
 
 
-def test_a_car_whose_tau_is_a_number():
-    with pm.Model() as model:
-        phi = pm.CAR("phi", mu=np.zeros(4), W=LINE, alpha=0.5, tau=2.0)
-        pm.Normal("y", phi, 0.5, observed=Y)
-    D = np.diag(LINE.sum(0))
-    Q = 2.0 * (D - 0.5 * LINE)
-    true = multivariate_normal(cov=np.linalg.inv(Q) + 0.25 * np.eye(4)).logpdf(Y)
-    # PyMC's density of CAR leaves out these constants.
-    true += 2.0 * np.log(2 * np.pi) - 0.5 * np.log(LINE.sum(0)).sum()
-    # Gaussian throughout: round-off.
-    assert _integrated(model)[1] == pytest.approx(true, abs=1e-8)
-
-
 @pytest.mark.parametrize("W", [LINE, ISLAND])
 def test_an_icar_with_and_without_an_island(W):
     """The level of an island has density 1, which the data bound."""
@@ -281,15 +268,6 @@ def test_chains_that_cannot_begin(monkeypatch):
     message = r"NUTS cannot begin .* They are mu \(4 coordinates\)\. .*pm\.Flat"
     with pytest.raises(ValueError, match=message):
         sg.integrate(model, method="nuts", random_seed=0, progressbar=False)
-
-
-def test_collinear_and_constant_columns_with_proper_priors():
-    with pm.Model() as model:
-        b = pm.Normal("b", 0.0, 1.0, shape=3)
-        pm.Normal("y", b[0] + b[1] * np.ones(4) + b[2] * np.zeros(4), 0.5, observed=Y)
-    true = multivariate_normal(cov=2.0 + 0.25 * np.eye(4)).logpdf(Y)
-    # Round-off.
-    assert _integrated(model)[1] == pytest.approx(true, abs=1e-9)
 
 
 def test_values_that_are_fitted_without_error():

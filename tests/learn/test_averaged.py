@@ -4,18 +4,12 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+from oracles import orthant
 from scipy import stats
 
 import pymc_skewgp as sg
 
 X2, NEW = np.array([[-0.4], [0.5]]), np.array([[0.1], [1.5]])
-
-
-def orthant(cov):
-    """P(all positive) of two or three centred normal variables."""
-    sd = np.sqrt(cov.diagonal())
-    angles = np.arcsin((cov / sd / sd[:, None])[np.triu_indices(len(cov), 1)])
-    return 0.25 + angles[0] / (2 * np.pi) if len(cov) == 2 else 0.125 + angles.sum() / (4 * np.pi)
 
 
 def kernel(d):

@@ -19,11 +19,7 @@ import pymc_skewgp as sg
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.averaging.average_process import warn_of
 from pymc_skewgp._learn.averaging.chains import Chains, draws_of_regions, misses, points_by_chains
-from pymc_skewgp._learn.averaging.importance import (
-    AdaptiveImportance,
-    IntegrationSettings,
-    StudentMixture,
-)
+from pymc_skewgp._learn.averaging.importance import AdaptiveImportance, IntegrationSettings
 from pymc_skewgp._learn.averaging.integration import IMPORTANCE, Integral, Ladder, Stages
 from pymc_skewgp._learn.averaging.modes import Mode
 from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints
@@ -71,18 +67,6 @@ def test_two_modes_and_binary_values():
     assert found.weights @ (found.x[:, 0] > 0) == pytest.approx(0.5, abs=0.05)
 
 
-@pytest.mark.parametrize(("rounds", "last"), [(1, 0), (2, 600)])
-def test_standard_errors_are_honest(rounds, last):
-    """A correlated heavy-tailed target, by rounds of one size, and of several."""
-    cov = np.array([[1.0, 0.9], [0.9, 1.5]])
-    target = stats.multivariate_t(np.ones(2), cov, df=8)
-    mode = Mode(Point(np.ones(2)), cov, 0.0)
-    found = [run(lambda x, _: target.logpdf(x), [mode], rounds, s, last) for s in range(20)]
-    z = np.array([e.value / e.std_error for e in (x.estimate() for x in found)])
-    assert np.square(z).sum() < 48
-    assert np.abs(z).max() < 4.5
-
-
 def test_integral_has_no_bias():
     """Few points in five dimensions, three rounds, many runs: their mean is the integral's."""
     target = stats.multivariate_t(np.zeros(5), np.eye(5), df=3)
@@ -95,21 +79,6 @@ def test_integral_has_no_bias():
     error = np.std(ratios, ddof=1) / np.sqrt(len(ratios))
     # Beyond four: 1 in 16000. Weights by all three mixtures: a mean of .81, 37 errors off.
     assert abs(np.mean(ratios) - 1.0) < 4.0 * error < 0.05
-
-
-def test_a_mixture_is_fitted_to_its_target():
-    """EM from a wrong start on equal weights: two Gaussians far from each other."""
-    rng = np.random.default_rng(5)
-    target = [(np.array([-3.0, 0.0]), 0.5 * TWO), (np.array([3.0, 1.0]), TWO)]
-    x = np.concatenate([rng.multivariate_normal(m, s, 2000) for m, s in target])
-    means = np.array([[-1.0, 0.0], [1.0, 0.0]])
-    start = StudentMixture(np.array([0.5, 0.5]), means, np.array([3 * TWO] * 2), 50.0)
-    found = start.fitted(x, np.full(4000, 1 / 4000), widen=1.0, least=0.01, steps=30)
-    np.testing.assert_allclose(found.weights, 0.5, atol=0.02)
-    for k, (mean, cov) in enumerate(target):
-        # 2000 points: standard errors of .02; a t of 50 degrees of freedom fits 4 % narrower.
-        np.testing.assert_allclose(found.means[k], mean, atol=0.1)
-        np.testing.assert_allclose(found.chols[k] @ found.chols[k].T, cov, atol=0.15)
 
 
 def test_the_mode_with_the_mass():
@@ -240,15 +209,6 @@ def test_slopes_that_are_not_finite_are_left_out():
     estimate = cut.points(changed={"function": function}, learnt=1).estimate()
     assert estimate.relative_ess > 0.5
     assert abs(estimate.value - cut.log_integral) < 4.0 * estimate.std_error < 0.5
-
-
-def test_evidence_that_is_constant():
-    """Nothing is learnt: the integral is that of the prior."""
-    cut = CutOff(6, 4)
-    cut.log_evidence = lambda x: (np.full(len(x), -3.0), np.zeros_like(x))
-    found = cut.points(64, Mode(Point(np.zeros(6)), PRIOR_SD**2 * np.eye(6), -3.0), 5).estimate()
-    assert abs(found.value + 3.0) < 4.0 * found.std_error < 0.2
-    assert found.relative_ess > 0.9
 
 
 def test_log_prior_of_rows_where_a_parameter_is_impossible():

@@ -57,6 +57,63 @@ def kernel(d):
     return 2.0 * pm.gp.cov.ExpQuad(d, ls=0.7)
 
 
+TOBIT = np.maximum(F, -1.0)
+of = sg.likelihoods
+# What is fitted; data; the likelihood at what was learnt; and what is predicted by what.
+POSTERIORS = {
+    "labels": (
+        sg.SkewGPClassifier(), LABELS, lambda p: of.BernoulliProbit(),
+        lambda m: m.predict_proba(NEW)[:, 1], "p_mean",
+    ),
+    "exact": (
+        sg.SkewGPClassifier(multi_class="exact"), LEVELS, lambda p: of.MultinomialProbit(),
+        lambda m: m.predict_proba(NEW), "p_mean",
+    ),
+    "levels": (
+        sg.SkewGPOrdinalClassifier(), LEVELS, lambda p: of.OrderedProbit(p["cutpoints"]),
+        lambda m: m.predict_proba(NEW), "p_mean",
+    ),
+    "duels": (
+        sg.SkewGPPreference(), DUELS, lambda p: of.Preference(), lambda m: m.predict(NEW), "f_mean"
+    ),
+    "tobit": (
+        sg.SkewGPRegressor(censoring=(-1.0, None)), TOBIT,
+        lambda p: of.CensoredGaussian(float(p["sigma"]), lower=-1.0),
+        lambda m: m.predict(NEW), "y_mean",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POSTERIORS)
+# Of sixteen labels: their optimum is far out, and few draws are effective there.
+@pytest.mark.filterwarnings("ignore::pymc_skewgp.BoundaryOptimumWarning")
+def test_forecasts_are_those_of_a_posterior_by_hand(name):
+    model, y, likelihood, forecast, variable = POSTERIORS[name]
+    model = clone(model).set_params(n_restarts=0, random_state=0)
+    model._search = QUICK
+    model.fit(X, y)
+    point = model.hyperparameters_.point
+    kernel, mean = point["eta"] ** 2 * pm.gp.cov.ExpQuad(1, ls=point["ls"]), {}
+    if name == "tobit":
+        kernel = kernel + pm.gp.cov.Constant(y.var())
+        mean = {"mean_func": pm.gp.mean.Constant(y.mean())}
+    gp = sg.SkewGP(cov_func=kernel, **mean)
+    direct = gp.posterior(X, y, likelihood=likelihood(point), n_draws=4096)
+    new = direct.predict(NEW, draws=0)["predictions_summary"]
+    # Means of 1024 and of 4096 draws, nine numbers at most.
+    error = 5 * 2.5 * new[f"{variable}_se"] + 1e-6
+    assert (np.abs(forecast(model) - new[variable]) < error).all()
+    if name == "levels":
+        np.testing.assert_array_equal(model.cutpoints_, point["cutpoints"])
+    if name == "duels":
+        expected = direct.preference_probability(NEW, NEW[::-1])
+        found = model.probability(NEW, NEW[::-1])
+        assert (np.abs(found.value - expected.value) < 5 * 2.5 * expected.std_error + 1e-6).all()
+        # One of two items wins.
+        back = model.probability(NEW[::-1], NEW)
+        np.testing.assert_allclose(found.value + back.value, 1.0, atol=1e-9)
+
+
 @pytest.mark.parametrize("make", EVERY)
 def test_copies_and_names_of_columns(make):
     frame, y = pd.DataFrame({"price": X[:, 0]}), EVERY[make]
@@ -83,6 +140,7 @@ CASES = {
     "levels": (sg.SkewGPOrdinalClassifier, {}, LEVELS, "predict_proba"),
     "values": (sg.SkewGPRegressor, {}, F, "predict"),
     "bounds": (sg.SkewGPRegressor, {}, BOUNDS, "predict"),
+    "duels": (sg.SkewGPPreference, {}, DUELS, "predict"),
 }
 
 
@@ -97,8 +155,10 @@ def fitted(name, X, y, **kwargs):
 def test_weights_are_repeats(name):
     """The same rows in the same order: nothing may differ."""
     _, _, y, method = CASES[name]
-    weighted = fitted(name, X, y, sample_weight=W)
-    repeated = fitted(name, np.repeat(X, W, axis=0), np.repeat(y, W, axis=0))
+    weights = W[: len(y)]
+    weighted = fitted(name, X, y, sample_weight=weights)
+    inputs = X if name == "duels" else np.repeat(X, weights, axis=0)
+    repeated = fitted(name, inputs, np.repeat(y, weights, axis=0))
     assert weighted.log_marginal_likelihood_ == repeated.log_marginal_likelihood_
     found, want = (getattr(model, method)(NEW) for model in (weighted, repeated))
     np.testing.assert_array_equal(found, want)
@@ -150,6 +210,21 @@ def test_bad_options(make, options, message):
 def test_bad_options_of_a_classifier(options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         sg.SkewGPClassifier(**options).fit(X, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("options", "duels", "weights", "message"),
+    [
+        ({}, [[0, 0]], None, "a comparison compares different items"),
+        ({}, [[0, 1, 1]], None, "ties"),
+        ({"noise": "none"}, DUELS, None, "noise must be"),
+        ({"noise": "item"}, [[0, 1]], [2], "comes out the same"),
+        ({}, [[0, 1]], [0.5], "sample_weight must be whole numbers"),
+    ],
+)
+def test_bad_comparisons(options, duels, weights, message):
+    with pytest.raises(ValueError, match=message):
+        sg.SkewGPPreference(**options).fit(X, duels, weights)
 
 
 @pytest.mark.parametrize("scale", [1e200, 1e-200])

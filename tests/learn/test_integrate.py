@@ -6,6 +6,7 @@ import joblib
 import numpy as np
 import pymc as pm
 import pytest
+from oracles import orthant
 from scipy import stats
 
 import pymc_skewgp as sg
@@ -29,15 +30,6 @@ def line(low, high):
 
 def rbf(a, b, ls, variance=1.0):
     return variance * np.exp(-0.5 * ((a[:, None] - b) / ls) ** 2)
-
-
-def orthant(cov):
-    """P(all positive) of up to three centred normal variables, in closed form."""
-    sd = np.sqrt(cov.diagonal())
-    angles = np.arcsin((cov / sd / sd[:, None])[np.triu_indices(len(cov), 1)])
-    return {1: 0.5, 2: 0.25, 3: 0.125}[len(cov)] + angles.sum() / (2.0 * np.pi) / max(
-        len(cov) - 1.0, 1.0
-    )
 
 
 def agrees(estimate, exact, sd):

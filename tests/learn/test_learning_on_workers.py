@@ -96,6 +96,8 @@ class Actor:
             if self._lost:
                 raise OSError("lost")
             future = Future()
+            if Client.lost:  # as all of dask's actors are silent then
+                return future
             future.set_result(getattr(self._kept, method)(*map(travelled, arguments)))
             return future
 
@@ -107,16 +109,19 @@ def travelled(value):
 
 
 class Client:
-    """Two workers that are this process."""
+    """Two workers that are this process, until all of them are lost."""
+
+    lost = False
 
     def scheduler_info(self, n_workers):
-        return {"workers": dict.fromkeys("ab")}
+        return {"workers": {} if self.lost else dict.fromkeys("ab")}
 
     def nthreads(self):
         return {"a": 1, "b": 1}
 
     def wait_for_workers(self, n, timeout):
-        pass
+        if self.lost:
+            raise TimeoutError
 
     def compute(self, chunks, **where):
         return chunks
@@ -156,6 +161,20 @@ def test_workers_that_are_always_lost(monkeypatch):
 
     with pytest.raises(sg.ClusterLostError, match="10 times at one value"):
         rows.evaluate(point, lost)
+
+
+def test_silence_of_a_lost_cluster_is_an_error(monkeypatch):
+    """And no call that waits for ever."""
+    monkeypatch.setattr(rows_on_workers, "n_threads_of_worker", lambda: 1)
+    monkeypatch.setattr(dask_groups, "_PATIENCE", 0.1)
+    monkeypatch.setattr(dask_groups, "_LOOK", 0.02)
+    Actor.lost_before = "", 0
+    X, labels, *_ = data()
+    here, point = objective(process(Inducing(POINTS))[0], X, labels)
+    rows = rows_on_workers.sent_rows(Client(), here.latent, here.rows.blocks)
+    monkeypatch.setattr(Client, "lost", True)
+    with pytest.raises(sg.ClusterLostError, match="start workers"):
+        here.of(rows, here.latent).by_ep(point)
 
 
 def test_several_functions_on_workers(monkeypatch):

@@ -173,28 +173,25 @@ def foreign():
     return lambda eta: pm.NegativeBinomial.dist(mu=eta**2, alpha=OTHER)
 
 
-@pytest.mark.parametrize(
-    ("make", "y", "message"),
-    [
-        (
-            lambda: lk.Weighted(lk.Poisson(), pm.Gamma("weights", 2, 2, shape=N)),
-            COUNTS,
-            "weights of Weighted is a random variable",
-        ),
-        (
-            lambda: lk.BinomialLogit(pm.Poisson("n", 3.0)),
-            COUNTS,
-            "n of BinomialLogit is a random variable",
-        ),
-        (
-            lambda: lk.OrderedLogit(pm.Normal("cuts", shape=(2, 2))),
-            COUNTS % 2,
-            "whose length is known",
-        ),
-        (foreign, COUNTS, "the model of the SkewGP does not know"),
-        (lk.Poisson, COUNTS - 0.5, "integers"),
-    ],
-)
-def test_what_cannot_be_learnt_is_refused(make, y, message):
+def random_weights():
+    return lk.Weighted(lk.Poisson(), pm.Gamma("weights", 2, 2, shape=N))
+
+
+REFUSED = {
+    "weights of Weighted is a random variable": (random_weights, COUNTS),
+    "n of BinomialLogit is a random variable": (
+        lambda: lk.BinomialLogit(pm.Poisson("n", 3.0)), COUNTS
+    ),
+    "whose length is known": (
+        lambda: lk.OrderedLogit(pm.Normal("cuts", shape=(2, 2))), COUNTS % 2
+    ),
+    "the model of the SkewGP does not know": (foreign, COUNTS),
+    "integers": (lk.Poisson, COUNTS - 0.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_learnt_is_refused(message):
+    make, y = REFUSED[message]
     with pytest.raises(ValueError, match=message):
         objective_of(y, make)

@@ -27,20 +27,6 @@ def fitted():
     return fast(categories=NAMES).fit(X, NAMES[Y])
 
 
-def test_probabilities_are_those_of_the_posterior(fitted):
-    np.testing.assert_array_equal(fitted.classes_, NAMES)
-    p = fitted.predict_proba(NEW)
-    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
-    point = fitted.hyperparameters_.point
-    np.testing.assert_array_equal(fitted.cutpoints_, point["cutpoints"])
-    gp = sg.SkewGP(cov_func=point["eta"] ** 2 * pm.gp.cov.ExpQuad(1, ls=point["ls"]))
-    likelihood = sg.likelihoods.OrderedProbit(point["cutpoints"])
-    direct = gp.posterior(X, Y, likelihood=likelihood, n_draws=4096)
-    new = direct.predict(NEW, draws=0)["predictions_summary"]
-    # Means of 1024 and of 4096 draws, 39 numbers.
-    assert (np.abs(p - new["p_mean"]) < 5 * 2.5 * new["p_mean_se"] + 1e-6).all()
-
-
 def test_two_classes_are_probit():
     """With a cut-point the function has a level of its own, no more."""
     model = fast().fit(X, Y > 0)

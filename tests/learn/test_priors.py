@@ -240,19 +240,6 @@ def test_a_normal_parameter_inside_the_density(form, low, high):
     assert abs(float(found["r"].mean()) - mean) < 5 * 0.6 / np.sqrt(200)
 
 
-def test_the_drift_of_a_walk_is_drawn_with_it():
-    """Its density has the same integral whatever the drift."""
-    with pm.Model() as model:
-        r = pm.Normal("r", 0.2, 0.6)
-        f = pm.GaussianRandomWalk("f", mu=r, sigma=0.7, init_dist=start(), shape=6)
-        pm.Normal("y", f, 0.5, observed=Y)
-    steps = np.tri(6) @ np.diag([1.0, *[0.7] * 5])
-    cov = steps @ steps.T + 0.36 * np.outer(np.arange(6), np.arange(6)) + 0.25 * np.eye(6)
-    # Gaussian throughout: round-off.
-    true = multivariate_normal(0.2 * np.arange(6), cov).logpdf(Y)
-    assert integrated(model)[1]["log_evidence"] == pytest.approx(true, abs=1e-8)
-
-
 GROUP = np.arange(6) % 3
 # What has the deviation s: effects and noise of these.
 DEVIATIONS = {

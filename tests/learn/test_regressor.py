@@ -1,13 +1,11 @@
 """SkewGPRegressor: scikit-learn's regressor as a peer, censored values, its errors."""
 
 import numpy as np
-import pymc as pm
 import pytest
 from scipy.stats import CensoredData
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-import pymc_skewgp as sg
 from pymc_skewgp import SkewGPRegressor
 
 RNG = np.random.default_rng(2)
@@ -73,22 +71,6 @@ def tobit():
 
 
 class TestCensored:
-    def test_the_posterior_is_that_of_the_likelihood(self, tobit):
-        point = tobit.hyperparameters_.point
-        values = np.maximum(Y, LIMIT)
-        # The level, normal about the mean of y, is a constant in the kernel.
-        kernel = point["eta"] ** 2 * pm.gp.cov.ExpQuad(1, ls=point["ls"])
-        gp = sg.SkewGP(
-            mean_func=pm.gp.mean.Constant(values.mean()),
-            cov_func=kernel + pm.gp.cov.Constant(values.var()),
-        )
-        likelihood = sg.likelihoods.CensoredGaussian(float(point["sigma"]), lower=LIMIT)
-        direct = gp.posterior(X, np.maximum(Y, LIMIT), likelihood=likelihood, n_draws=4096)
-        new = direct.predict(NEW, draws=0)["predictions_summary"]
-        # Means of 1024 and 4096 draws, 15 points.
-        error = 5 * 2.5 * new["y_mean_se"].to_numpy() + 1e-6
-        assert (np.abs(tobit.predict(NEW) - new["y_mean"]) < error).all()
-
     def test_bounds_and_censored_data(self, tobit):
         censored = LIMIT >= Y
         bounds = np.column_stack([np.where(censored, -np.inf, Y), np.maximum(Y, LIMIT)])

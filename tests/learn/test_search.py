@@ -80,15 +80,6 @@ def test_first_step_is_no_longer_than_asked_for():
     assert found.converged
 
 
-def test_newton_with_a_known_hessian_needs_one_step():
-    hessian = np.array([[3.0, 1.0], [1.0, 2.0]])
-    function, calls = counted(quadratic(np.array([0.4, -0.3]), hessian))
-    found = newton(function, ORIGIN, FREE, hessian, 5e-3)
-    assert found.converged
-    np.testing.assert_allclose(found.point.x, [0.4, -0.3], atol=1e-12)
-    assert len(calls) == 2
-
-
 def test_newton_ends_in_the_noise_of_the_values():
     """Values off by .3, gradients by .1, and known to be: a few evaluations are enough."""
     rng = np.random.default_rng(4)

@@ -47,19 +47,9 @@ def parameters(theta, s, sign, design):
 def functionals(f, sign, design):
     """Of f alone and, where the moves could go wrong most, of f with its labels."""
     margin = sign * predictor(f, design)
-    return np.array(
-        [
-            f[..., 0],
-            f[..., -1],
-            f.mean(axis=-1),
-            f.max(axis=-1),
-            (f**2).mean(axis=-1),
-            f[..., 0] * f[..., 2],
-            margin.mean(axis=-1),
-            margin.min(axis=-1),
-            log_ndtr(margin).sum(axis=-1),
-        ]
-    )
+    of_f = [f[..., 0], f[..., -1], f.mean(axis=-1), f.max(axis=-1), (f**2).mean(axis=-1)]
+    of_margin = [margin.mean(axis=-1), margin.min(axis=-1), log_ndtr(margin).sum(axis=-1)]
+    return np.array([*of_f, f[..., 0] * f[..., 2], *of_margin])
 
 
 MOVES = {

@@ -125,7 +125,3 @@ def test_rows_given_indicators():
     assert model.log_indicators([np.array([1.0, 0.0])]) == pytest.approx(np.log(0.1) + np.log(0.8))
     both = model.given([np.zeros(2)]).observations
     np.testing.assert_array_equal(both.upper[2:], [INF, INF])
-
-
-LABEL = np.array([1, 0, 1])
-LOW, HIGH = np.where(LABEL, 0.0, -INF), np.where(LABEL, INF, 0.0)

@@ -10,14 +10,12 @@ from scipy.stats import CensoredData, norm
 import pymc_skewgp as sg
 from pymc_skewgp.likelihoods import CensoredGaussian, Gaussian
 
-SIGMA, LOW, HIGH = 0.6, 0.0, 1.5
+SIGMA = 0.6
 X = np.array([[0.0], [0.7], [1.5], [2.3]])
-Y = np.array([0.0, 0.8, 1.5, 0.4])
-# The same with bounds of each value, and one that is only known to be between .2 and 1.1.
+# Below 0, at .8, above 1.5, and one that is only known to be between .2 and 1.1.
 BOUNDS = np.array([[-np.inf, 0.0], [0.8, 0.8], [1.5, np.inf], [0.2, 1.1]])
 # Every row an interval, one of which says nothing.
 NO_POINTS = np.array([[-np.inf, 0.3], [0.5, 1.0], [-np.inf, np.inf], [-0.2, np.inf]])
-XNEW = np.array([[0.3], [5.0]])
 
 
 def log_p(f, bounds=BOUNDS, sigma=SIGMA):
@@ -66,23 +64,6 @@ def test_mean_and_deviation_of_a_new_value(low, high):
     assert_allclose(found["y_quantile"].values[:, 0], quantiles, atol=1e-8)  # to 1e-10 sd
     assert ("p_lower" in found) == (low is not None)
     assert ("p_upper" in found) == (high is not None)
-
-
-def test_nothing_censored_is_regression():
-    y = np.array([0.2, -0.4, 1.0, 0.3])
-    exact = sg.SkewGPPosterior(X, y, cov_func=kernel, likelihood=Gaussian(SIGMA))
-    summary = exact.predict(XNEW, draws=0)["predictions_summary"].dataset
-    for given, likelihood in (
-        (y, CensoredGaussian(SIGMA)),
-        (y, CensoredGaussian(SIGMA, lower=-3.0, upper=9.0)),
-        (np.column_stack([y, y]), CensoredGaussian(np.full(4, SIGMA))),
-    ):
-        found = sg.SkewGPPosterior(X, given, cov_func=kernel, likelihood=likelihood)
-        assert found.log_marginal_likelihood.value == pytest.approx(
-            exact.log_marginal_likelihood.value, abs=1e-12
-        )
-        at = found.predict(XNEW, draws=0)["predictions_summary"].dataset
-        assert_allclose(at["f_mean"], summary["f_mean"], atol=1e-12)
 
 
 def test_narrow_intervals_are_points():

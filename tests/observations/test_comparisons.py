@@ -6,9 +6,10 @@ import arviz as az
 import comparison_oracles as oracle
 import numpy as np
 import pytest
+from approximation_oracles import rbf
 from likelihood_oracles import assert_posterior
 from scipy.special import gammaln, log_ndtr, logsumexp, ndtr
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 
 import pymc_skewgp as sg
 from pymc_skewgp.likelihoods import BernoulliProbit, Choice, Gaussian, Preference, Ranking
@@ -16,13 +17,7 @@ from pymc_skewgp.likelihoods import BernoulliProbit, Choice, Gaussian, Preferenc
 X = np.array([[0.0], [0.7], [2.0], [2.4]])
 SIGMA = 0.8
 TIE_WIDTH = 0.5
-
-
-def kernel(X, Xs=None, diag=False):
-    if diag:
-        return np.full(len(X), 1.5)
-    Xs = X if Xs is None else Xs
-    return 1.5 * np.exp(-0.5 * (X - Xs.T) ** 2)
+kernel = rbf(1.5)
 
 
 def duel(f, i, j):
@@ -128,21 +123,6 @@ def test_log_likelihood(case):
     np.testing.assert_allclose(found[0].sum(axis=1), np.log(probability(f)), atol=2e-6)
 
 
-@pytest.mark.parametrize("k", [4, 6])
-def test_ranking_of_many(k):
-    f = np.random.default_rng(1).normal(size=(3, k)) * 0.8
-    found = Ranking(1.0).log_likelihood(np.arange(k)[None], f)[:, 0]
-    D = np.eye(k - 1, k) - np.eye(k - 1, k, 1)
-    want = [
-        multivariate_normal(np.zeros(k - 1), D @ D.T, abseps=1e-7, releps=1e-6, maxpts=10**6).cdf(
-            D @ row
-        )
-        for row in f
-    ]
-    # SciPy's own error.
-    np.testing.assert_allclose(found, np.log(want), atol=5e-3 if k == 6 else 5e-4)
-
-
 def test_improbable_outcomes_keep_their_digits():
     choice = Choice(1.0).log_likelihood(np.array([[0, 1, 2]]), np.array([[-20.0, 10.0, 0.0]]))
     z = np.linspace(-10.0, 60.0, 70_001)
@@ -156,6 +136,7 @@ def test_improbable_outcomes_keep_their_digits():
 @pytest.mark.parametrize(
     "f",
     [
+        [0.8, -0.5, 0.3, -1.1],
         [-4.0, 1.0, 6.0],
         [0.0, 30.0, -3.0, 12.0],
         [5.0, -5.0, -1.0, 7.0, 2.0],
@@ -163,7 +144,7 @@ def test_improbable_outcomes_keep_their_digits():
     ],
 )
 def test_improbable_rankings_keep_their_digits(f):
-    """From exp(-31) to exp(-289); five and six values are less exact than four."""
+    """From exp(-3) to exp(-289); five and six values are less exact than four."""
     found = Ranking(1.0).log_likelihood(np.arange(len(f))[None], np.array([f]))[0]
     assert found == pytest.approx(oracle.log_ranked(f), abs=2e-6 if len(f) < 5 else 2e-5)
 
@@ -173,35 +154,6 @@ def test_all_orders_of_equal_values_are_as_probable():
     for k, error in ((3, 1e-12), (4, 1e-6), (6, 1e-5), (20, 2e-4)):
         found = Ranking(1.0).log_likelihood(np.arange(k)[None], np.zeros((1, k)))[0]
         assert found == pytest.approx(-gammaln(k + 1), abs=error)
-
-
-def test_two_items_are_a_duel():
-    y = np.array([[0, 1], [2, 1]])
-    values = [
-        sg.SkewGPPosterior(X, y, likelihood=k, cov_func=kernel).log_marginal_likelihood.value
-        for k in (Preference(SIGMA), Choice(SIGMA), Ranking(SIGMA))
-    ]
-    assert values[1] == pytest.approx(values[0], abs=1e-12)
-    assert values[2] == pytest.approx(values[0], abs=1e-12)
-
-
-def test_probabilities_of_choices_sum_to_one():
-    evidences = [
-        sg.SkewGPPosterior(
-            X, [np.roll(np.arange(4), i)], likelihood=Choice(SIGMA), cov_func=kernel, n_draws=8192
-        ).log_marginal_likelihood
-        for i in range(4)
-    ]
-    p = np.exp([e.value for e in evidences])
-    error = np.hypot.reduce(p * [e.std_error for e in evidences])
-    assert abs(p.sum() - 1.0) < 4 * error
-
-
-def test_all_orders_sum_to_one():
-    orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]
-    f = np.array([0.3, -0.5, 1.1])
-    p = np.exp(Ranking(0.7).log_likelihood(np.array(orders), f))
-    assert p.sum() == pytest.approx(1.0, abs=1e-9)
 
 
 def test_predictions_of_duels():
@@ -249,65 +201,57 @@ def test_output(case):
         assert np.isfinite(az.loo(tree).elpd)
 
 
-def test_mixed_with_labels_and_numbers():
-    kinds = {
-        "duels": (X[:2], [[0, 1]], Preference(SIGMA)),
-        "labels": (X[2:3], [1], BernoulliProbit()),
-        "values": (X[3:], [0.4], Gaussian(0.5)),
-    }
-    posterior = sg.SkewGPPosterior(kinds, cov_func=kernel, n_draws=8192)
+MIXED = {
+    "duels": (X[:2], [[0, 1]], Preference(SIGMA)),
+    "choices": (X[:3], [[1, 0, 2]], Choice(SIGMA)),
+    "labels": (X[2:3], [1], BernoulliProbit()),
+    "values": (X[3:], [0.4], Gaussian(0.5)),
+}
+GIVEN = {
+    "duels": lambda f: duel(f, 0, 1),
+    "choices": lambda f: oracle.chosen(ahead(f, 1, (0, 2))),
+    "labels": lambda f: ndtr(f[:, 2]),
+    "values": lambda f: norm.pdf(0.4, f[:, 3], 0.5),
+}
 
-    def probability(f):
-        normal = np.exp(-0.5 * ((0.4 - f[:, 3]) / 0.5) ** 2) / (0.5 * np.sqrt(2 * np.pi))
-        return duel(f, 0, 1) * ndtr(f[:, 2]) * normal
 
-    found = oracle.latent_posterior(kernel(X), probability)
+@pytest.mark.parametrize("kinds", [("duels", "labels", "values"), ("choices", "values")])
+def test_mixed_with_labels_and_numbers(kinds):
+    """Noise that comparisons share stands beside noise that values have of their own."""
+    posterior = sg.SkewGPPosterior({k: MIXED[k] for k in kinds}, cov_func=kernel, n_draws=8192)
+    found = oracle.latent_posterior(kernel(X), lambda f: np.prod([GIVEN[k](f) for k in kinds], 0))
     assert posterior.log_marginal_likelihood.value == pytest.approx(found.log_evidence, abs=1e-5)
     tree = posterior.sample(50, 1, random_seed=1)
-    assert "comparison_duels" in tree["observed_data"]["y_duels"].dims
-    assert "p_best_duels" in posterior.predict(X, random_seed=1)["predictions_summary"]
-
-
-def test_choices_and_values_share_the_covariance_of_noise():
-    kinds = [(X[:3], [[1, 0, 2]], Choice(SIGMA)), (X[3:], [0.4], Gaussian(0.5))]
-    posterior = sg.SkewGPPosterior(kinds, cov_func=kernel)
-
-    def probability(f):
-        normal = np.exp(-0.5 * ((0.4 - f[:, 3]) / 0.5) ** 2) / (0.5 * np.sqrt(2 * np.pi))
-        return oracle.chosen(ahead(f, 1, (0, 2))) * normal
-
-    found = oracle.latent_posterior(kernel(X), probability)
-    assert posterior.log_marginal_likelihood.value == pytest.approx(found.log_evidence, abs=1e-5)
-
-
-def test_duels_without_noise():
-    # Three duels between three items: an order, of probability known by the bivariate normal.
-    y = [[1, 0], [0, 2], [1, 2]]
-    K = kernel(X[:3])
-    D = np.array([[-1.0, 1.0, 0.0], [1.0, 0.0, -1.0]])
-    want = multivariate_normal(np.zeros(2), D @ K @ D.T).cdf(np.zeros(2))
-    posterior = sg.SkewGPPosterior(
-        X[:3], y, likelihood=Preference(0.0), cov_func=kernel, n_draws=4096
+    assert f"{MIXED[kinds[0]][2].y_dim}_{kinds[0]}" in tree["observed_data"][f"y_{kinds[0]}"].dims
+    assert (
+        f"{'p_best' if 'duels' in kinds else 'p_chosen'}_{kinds[0]}"
+        in (posterior.predict(X, random_seed=1)["predictions_summary"])
     )
+
+
+# An order of items, of which one duel follows from others; the noise of items is a kernel.
+@pytest.mark.parametrize(
+    ("y", "likelihood", "order", "noise"),
+    [
+        ([[1, 0], [0, 2], [1, 2]], Preference(0.0), [1, 0, 2], 0.0),
+        ([[1, 0], [0, 2], [1, 2], [3, 1], [3, 2]], Preference(SIGMA, noise="item"), [3, 1, 0, 2],
+         SIGMA),
+    ],
+    ids=["without noise", "more duels than items"],
+)  # fmt: skip
+def test_duels_that_are_an_order(y, likelihood, order, noise):
+    m = len(order)
+    D = np.eye(m)[order][:-1] - np.eye(m)[order][1:]
+    K = kernel(X[:m]) + noise**2 * np.eye(m)
+    known = multivariate_normal(np.zeros(m - 1), D @ K @ D.T, abseps=1e-8, maxpts=10**6)
+    posterior = sg.SkewGPPosterior(X[:m], y, likelihood=likelihood, cov_func=kernel, n_draws=4096)
     evidence = posterior.log_marginal_likelihood
     # The nugget moves limits by some 1e-4, and the log probability by as much times its slope.
-    assert abs(evidence.value - np.log(want)) < 4 * evidence.std_error + 3e-4
-    f = posterior.sample(1000, 1, random_seed=1)["posterior"]["f"].values[0]
-    broken = np.maximum(f[:, [0, 2, 2]] - f[:, [1, 0, 1]], 0.0)
-    assert broken.max() < 1e-3  # some nuggets' standard deviations
-
-
-def test_more_duels_than_items_with_noise_of_items():
-    # The noise of items is a kernel of its own: the same as duels without noise under the sum.
-    y = [[1, 0], [0, 2], [1, 2], [3, 1], [3, 2]]
-    item = sg.SkewGPPosterior(
-        X, y, likelihood=Preference(SIGMA, noise="item"), cov_func=kernel, n_draws=4096
-    ).log_marginal_likelihood
-
-    D = np.array([[-1.0, 1.0, 0.0, 0.0], [1.0, 0.0, -1.0, 0.0], [0.0, -1.0, 0.0, 1.0]])
-    K = kernel(X) + SIGMA**2 * np.eye(4)
-    want = multivariate_normal(np.zeros(3), D @ K @ D.T, abseps=1e-8, maxpts=10**6).cdf(np.zeros(3))
-    assert abs(item.value - np.log(want)) < 4 * item.std_error + 1e-3
+    error = 4 * evidence.std_error + (1e-3 if noise else 3e-4)
+    assert abs(evidence.value - np.log(known.cdf(np.zeros(m - 1)))) < error
+    if not noise:
+        f = posterior.sample(1000, 1, random_seed=1)["posterior"]["f"].values[0]
+        assert (f @ D.T).min() > -1e-3  # some nuggets' standard deviations
 
 
 def test_preference_probability_needs_comparisons():

@@ -163,14 +163,10 @@ def test_no_count_is_impossible_by_overflow_but_for_means_beyond_floats():
     assert none.log_likelihood(np.array([3]), np.array([710.0]))[0] == 0.0
 
 
-def test_limits_of_families():
+def test_a_limit_of_a_family():
     y, f = np.array([0, 3, 11]), np.array([0.1, 0.5, 2.0])
     large = of.NegativeBinomial(1e9).log_likelihood(y, f)
     assert_allclose(large, of.Poisson().log_likelihood(y, f), atol=1e-6)
-    labels = np.array([0, 1, 1])
-    logit = of.BernoulliLogit().log_likelihood(labels, f)
-    assert_allclose(of.BinomialLogit(1).log_likelihood(labels, f), logit, atol=1e-14)
-    assert_allclose(of.OrderedLogit([0.0]).log_likelihood(labels, f), logit, atol=1e-14)
 
 
 def below(given, y):
@@ -370,10 +366,7 @@ def test_quantiles_of_new_values(name, narrow):
         for more in (
             ({"exposure": 3e5},)
             if name == "Poisson"
-            else (
-                {"nu": 4.0, "sigma": 1e-3},
-                {"nu": 1.5, "sigma": 0.7},
-            )
+            else ({"nu": 4.0, "sigma": 1e-3}, {"nu": 1.5, "sigma": 0.7})
         ):
             other = GIVEN[name].kind(**more)
             given = lambda f, more=more: GIVEN[name].given(f, **more)  # noqa: E731
@@ -453,17 +446,6 @@ def test_moments_that_do_not_exist():
     assert np.all(np.isinf(of.StudentT(2.0, 0.1).predictive_summary(MIXTURE)["y_sd"]))
 
 
-def test_two_modes():
-    """Weights vary more."""
-    y, sigma = np.array([-0.4, 2.5]), 0.3
-    K = kernel(PLACES[:2])
-    log_p = lambda f: stats.t.logpdf(y, 4.0, f, sigma).sum(axis=1)  # noqa: E731
-    posterior = sg.SkewGPPosterior(
-        PLACES[:2], y, cov_func=kernel, likelihood=of.StudentT(4.0, sigma), n_draws=2**13
-    )
-    assert_posterior(posterior, function_grid(np.zeros(2), K, log_p), 1e-4)
-
-
 @pytest.mark.parametrize("name", GIVEN)
 def test_trees(name):
     """Shares of 2000 draws: binomial errors of .011 at most, 5 of them."""
@@ -537,13 +519,6 @@ def test_it_does_not_follow_the_callers_arrays(name):
 
 class TestWeighted:
     """Powers of a factor."""
-
-    def test_slopes(self):
-        plain, weights = GIVEN["NegativeBinomial"].likelihood, np.resize([2.0, 0.5, 0.0, 1.0], N)
-        y = GIVEN["NegativeBinomial"].data()
-        found = of.Weighted(plain, weights).slopes(y, F)
-        for slope, own in zip(found, plain.slopes(y, F), strict=True):
-            assert_allclose(slope, weights * own, rtol=1e-14)
 
     def test_what_is_predicted_is_the_likelihoods(self):
         weighted = of.Weighted(of.OrderedLogit([-1.0, 0.2, 1.5], ["a", "b", "c", "d"]), 2.0)

@@ -28,7 +28,6 @@ LABELS, VALUES, TRIALS = [0, 1, 1, 0], [0.0, 0.8, 1.5, 0.4], [5, 3, 8, 0]
 BOUNDS = np.array([[-INF, 0.0], [0.8, 0.8], [1.5, INF], [0.2, 1.1]])
 DUELS = [[0, 1], [1, 2]]
 CIRCLE = [[0, 1], [1, 2], [2, 0]]
-MASKED = np.ma.masked_array([0.0, 1, 2, 3], mask=[0, 0, 1, 0])
 UNEQUAL = np.full((4, 4), -0.9) + 1.9 * np.eye(4)
 
 
@@ -46,11 +45,9 @@ IMPOSSIBLE = [
     (BernoulliProbit(), [0, 1, NAN, 0], "y must be finite"),
     (BernoulliProbit(np.eye(2)), LABELS, "a row for each of the 4 labels, got 2"),
     (levels(), [0, 1, 3, 0], r"categories 0 to 2.*found \[3\] in 1 row"),
-    (levels(), [0, 1, -1, 0], r"categories 0 to 2.*found \[-1\]"),
     (levels(), [0, 1, 0.5, 0], "one category for each row of X; row 2 has 0.5"),
     (levels(), [0, 1], r"y must have shape \(4,\)"),
     (levels(), [0, NAN, 1, 2], "y must be finite, found 1 NaN"),
-    (levels(1, -1), LABELS, "must increase"),
     (levels(0.5, 0.5), LABELS, "must increase: cut-point 0 is 0.5 and cut-point 1 is 0.5"),
     (levels(0.5, INF), LABELS, "cutpoints holds 1 infinite value"),
     (OrderedProbit([]), LABELS, "cutpoints is empty"),
@@ -58,72 +55,50 @@ IMPOSSIBLE = [
     (levels(categories=["a", "b"]), LABELS, "must be 3 names.*got 2"),
     (levels(categories=["a", "b", "a"]), LABELS, "must differ from each other"),
     (levels(categories=list("abc")), list("abcx"), r"found 'x' in 1 row"),
-    (levels(categories=list("abc")), [0, 1, 2, 3], r"found 3 in 1 row"),
     (levels(categories=[1, 2, 3]), [1, 2, 3, 0], r"found 0 in 1 row"),
     (tobit(lower=0.0), [0, 1, -1.0, 0], "within the limits.*row 2 has -1, limits 0 and inf"),
-    (tobit(upper=1.0), [0, 1, 2.0, 0], r"row 2 has 2, limits -inf and 1 \(1 such"),
     (tobit(lower=2.0, upper=1.0), VALUES, "lower must be below upper; row 0 has lower 2"),
     (tobit(lower=[0.0, 1.0]), VALUES, "lower must have length 4, got 2"),
     (tobit(lower=NAN), VALUES, "lower holds"),
-    (tobit(), VALUES[:3], r"y must have shape \(4,\)"),
     (tobit(), [*VALUES[:3], NAN], "y must be finite, found 1 NaN"),
     (tobit(), BOUNDS[:, ::-1], "row 0 of y has the lower bound 0 and the upper bound -inf.*swap"),
     (tobit(), BOUNDS[:3], r"shape \(4,\) or \(4, 2\).*got \(3, 2\)"),
     (tobit(lower=0.0), BOUNDS, "lower and upper are not used: leave them out"),
     (tobit(), np.full((4, 2), INF), "a value that was seen must be finite"),
     (tobit(), np.full((4, 2), NAN), "8 NaN bound.*use infinities"),
-    (tobit(-1.0, lower=0.0), VALUES, "sigma must be positive"),
     (tobit([1.0, -1.0, 1.0, 1.0]), VALUES, "sigma must be positive"),
-    (Gaussian(0.0), VALUES, "sigma must be positive"),
     (Gaussian([1, 1, -1, 1]), VALUES, "sigma must be positive"),
     (Gaussian([1, 1, 1]), VALUES, "sigma must have length 4"),
     (Gaussian(1.0), VALUES[:3], r"y must have shape \(4,\), one value for each row of X"),
-    (Gaussian(1.0), [0, 1, NAN, 0], r"y must be finite, found \d+ NaN"),
-    (Gaussian(1.0), MASKED, "y has masked values"),
     (Gaussian(1.0), list("abcd"), "y must"),
-    (BinomialProbit(3), [0, 4, 1, 0], r"row 1 has 4 successes in 3 trials \(1 such row"),
     (BinomialProbit(3), [0, -1, 1, 0], "counts of 0 and more; row 1 has -1"),
     (BinomialProbit(4), [0.5, 0, 0, 0], "y must hold integers, one number of successes"),
     (BinomialProbit(2.5), LABELS, "n must hold integers, one number of trials"),
     (BinomialProbit(TRIALS[:3]), LABELS, r"n must have shape \(4,\)"),
     (BinomialProbit([*TRIALS[:3], -1]), LABELS, "n must hold numbers of trials, 0 or more; got -1"),
     (BinomialProbit(NAN), LABELS, "n must be finite"),
-    (Preference(), [[0, 0], [1, 2]], "row 0 of y repeats one"),
-    (Preference(), [[0, 4], [1, 2]], "y names item 4 in row 0"),
     (Preference(), [[0, -2], [1, 2]], "y names item -2 in row 0"),
     (Preference(), [[0, -1]], "needs at least 2 items"),
     (Preference(), [0, 1], "must have shape"),
     (Preference(), [[0, 1, 2, 3]], "winner and loser"),
-    (Preference(), [[0.5, 1]], "whole numbers"),
     (Preference(), [[0, NAN]], "whole numbers"),
     (Preference(), [["a", "b"]], "numeric"),
-    (Preference(), [[0, 1, 1], [1, 2, 0]], "unless threshold is > 0"),
     (Preference(threshold=1.0), [[0, 1, 2]], "1 for a tie"),
     (Preference(0.0), CIRCLE, "items 0, 1, 2 win against each other in a circle"),
     (Preference(noise="item"), [[0, 1], [1, 0]], "items 0, 1 win .* in a circle"),
     (Preference(-1.0), DUELS, "sigma must not be negative"),
     (Preference(threshold=-1.0), DUELS, "threshold must not be negative"),
     (Choice(), [[0, -1], [1, 2]], "a choice needs at least 2 items"),
-    (Choice(), [[0, -1, -1]], "a choice needs at least 2"),
     (Choice(), [[0, -1, 1]], "fill up the end"),
     (Choice(), [[0, 1, 1], [1, 2, 0]], "row 0 of y repeats one"),
-    (Choice(), [[0, 1, 7], [1, 2, 0]], "y names item 7 in row 0"),
     (Choice(), [[0, 1], [0]], "rows of one length"),
     (Choice(0.0), DUELS, "sigma must be positive"),
-    (
-        Ranking(),
-        [[0, 1, 0], [1, 2, 0]],
-        "a ranking compares different items; row 0 of y repeats one",
-    ),
-    (Ranking(), [[0, 1, 9], [1, 2, 0]], "y names item 9 in row 0"),
-    (Ranking(), [[0, -1], [1, 2]], "a ranking needs at least 2 items"),
+    (Ranking(), [[0, 1, 0], [1, 2, 0]], "a ranking compares different items; row 0 of y repeats"),
     (Ranking(), [[0, -1, 1], [1, 2, 0]], "row 0 goes on after it"),
     (Ranking(0.0), DUELS, "sigma must be positive"),
     (MultinomialProbit(), [0, 2, 2, 0], "a class never occurs.*say how many there are"),
-    (MultinomialProbit(), [1, 2, 2, 1], "a class never occurs"),
     (MultinomialProbit(), [0, 0, 0, 0], "two classes or more"),
     (MultinomialProbit(3), [0, 3, 2, 0], "y must be from 0 to 2"),
-    (MultinomialProbit(3), [0, -1, 2, 0], "from 0 to 2"),
     (MultinomialProbit(3), [0.5, 1, 2, 0], "whole numbers"),
     (MultinomialProbit(3), list("abca"), "numeric"),
     (MultinomialProbit(3), [0], "must have shape"),
@@ -151,7 +126,7 @@ REFUSED = [(4, *row) for row in IMPOSSIBLE] + [
 @pytest.mark.parametrize(("n", "likelihood", "y", "message"), REFUSED)
 def test_message(n, likelihood, y, message):
     ragged = isinstance(y, list) and len({np.size(row) for row in y}) > 1
-    data = y if y is None or ragged or isinstance(y, np.ma.MaskedArray) else np.array(y)
+    data = y if y is None or ragged else np.array(y)
     before = copy.deepcopy(data)
     X = np.linspace(-1.0, 1.0, n)
     with pytest.raises((TypeError, ValueError), match=message):

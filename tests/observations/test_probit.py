@@ -6,7 +6,7 @@ import pytest
 from likelihood_oracles import assert_posterior, function_grid, kernel
 from numpy.testing import assert_allclose
 from scipy.special import ndtr
-from scipy.stats import binom, multivariate_normal, norm
+from scipy.stats import binom, norm
 
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
@@ -42,37 +42,6 @@ def test_many_trials_by_quadrature(scale):
         X[:3], y, cov_func=kernel, likelihood=BinomialProbit(trials), n_draws=2**12
     )
     assert_posterior(posterior, grid)
-
-
-def test_one_trial_is_probit():
-    labels = np.array([0, 1, 1, 0])
-    one = sg.SkewGPPosterior(X, labels, cov_func=kernel, likelihood=BinomialProbit(1))
-    probit = sg.SkewGPPosterior(X, labels, cov_func=kernel, likelihood=BernoulliProbit())
-    assert one.log_marginal_likelihood.value == pytest.approx(
-        probit.log_marginal_likelihood.value, abs=1e-12
-    )
-    found = one.predict(XNEW, draws=0)["predictions_summary"]["p_mean"]
-    expected = probit.predict(XNEW, draws=0)["predictions_summary"]["p_mean"]
-    assert_allclose(found, expected, atol=1e-12)
-
-
-def test_two_categories_are_probit():
-    """P(y = 1) = Phi(f - b): labels with the mean of f lower by b; both of one seed."""
-    labels = np.array([0, 1, 1, 0])
-    ordered = sg.SkewGPPosterior(X, labels, cov_func=kernel, likelihood=OrderedProbit([0.4]))
-    probit = sg.SkewGPPosterior(
-        X,
-        labels,
-        cov_func=kernel,
-        likelihood=BernoulliProbit(),
-        mean_func=lambda X: np.full(len(X), -0.4),
-    )
-    assert ordered.log_marginal_likelihood.value == pytest.approx(
-        probit.log_marginal_likelihood.value, abs=1e-12
-    )
-    found = ordered.predict(XNEW, draws=0)["predictions_summary"]["p_mean"].values[:, 1]
-    expected = probit.predict(XNEW, draws=0)["predictions_summary"]["p_mean"].values
-    assert_allclose(found, expected, atol=1e-12)
 
 
 def test_names_of_categories():
@@ -157,25 +126,6 @@ def test_two_labels():
     ]
     p = posterior.probability(SHARING_NEW)
     assert (np.abs(p.value - want) < 4 * p.std_error + 1e-5).all()
-
-
-def test_three_labels():
-    """The evidence is one orthant of three dimensions."""
-    y = np.array([1, 0, 1])
-    side = np.where(y == 1, 1.0, -1.0)
-    total = side[:, None] * (kernel(SHARING) + NOISE) * side
-    want = multivariate_normal(np.zeros(3), total).logcdf(np.zeros(3))
-    evidence = sharing(y, BernoulliProbit(NOISE)).log_marginal_likelihood
-    # The reference is good to 1e-5 in three dimensions.
-    assert abs(evidence.value - want) < 4 * evidence.std_error + 3e-5
-
-
-def test_identity_is_the_default():
-    y = [1, 0, 1]
-    plain = sharing(y, BernoulliProbit()).log_marginal_likelihood
-    assert sharing(y, BernoulliProbit(np.eye(3))).log_marginal_likelihood.value == (
-        pytest.approx(plain.value, abs=1e-10)
-    )
 
 
 def test_more_labels_have_noise_of_their_own():

@@ -1,8 +1,7 @@
 """Repeated intervals are merged, and nothing else is."""
 
 import numpy as np
-import pytest
-from scipy.special import log_ndtr
+from approximation_oracles import rbf
 
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.covariance import FactoredCovariance
@@ -12,17 +11,12 @@ from pymc_skewgp.likelihoods import BinomialProbit, Gaussian
 
 INF = np.inf
 X = np.array([[0.0], [0.8]])
+kernel = rbf(2.0)
 
 
 def trials(y=(40, 100), n=(120, 180)):
     likelihood = BinomialProbit(np.array(n))
     return likelihood.observations(likelihood.as_data(np.array(y), 2), 2)
-
-
-def kernel(X, Xs=None, diag=False):
-    if diag:
-        return np.full(len(X), 2.0)
-    return 2.0 * np.exp(-0.5 * (X - (X if Xs is None else Xs).T) ** 2)
 
 
 def factors(rows, prior=None):
@@ -33,25 +27,14 @@ def factors(rows, prior=None):
     return None if found is None else found[1]
 
 
-def log_likelihood(f, y=(40, 100), n=(120, 180)):
-    return y * log_ndtr(f) + (np.array(n) - y) * log_ndtr(-f)
-
-
-def test_trials_of_a_place_are_one_factor():
-    found = factors(trials())
-    f = np.array([[0.3, -0.8], [-1.2, 0.4]])
-    eta = found.of(f.T).T + found.a
-    # Of numba's table of log Phi: 1e-10 of each of 300 trials.
-    order = found.of(np.arange(2.0)).astype(int)
-    want = log_likelihood(f)[:, order]
-    np.testing.assert_allclose(found.log_prob(eta), want, atol=1e-6)
+def test_slopes_of_trials_that_are_one_factor():
+    """By differences, of numba's table of log Phi: 1e-10 of each of 300 trials."""
+    found, h = factors(trials()), 1e-4
+    eta = np.array([[0.3, -0.8], [-1.2, 0.4]])
+    down, here, up = (found.log_prob(eta + shift) for shift in (-h, 0.0, h))
     first, second = found.slopes(eta)
-    h = 1e-4
-    up, down = found.log_prob(eta + h), found.log_prob(eta - h)
     np.testing.assert_allclose(first, (up - down) / (2 * h), rtol=1e-4, atol=1e-3)
-    np.testing.assert_allclose(
-        second, (up - 2 * found.log_prob(eta) + down) / h**2, rtol=0.01, atol=0.5
-    )
+    np.testing.assert_allclose(second, (up - 2 * here + down) / h**2, rtol=0.01, atol=0.5)
 
 
 def test_what_is_not_merged():
@@ -97,16 +80,6 @@ def test_where_all_trials_fail():
     assert posterior.latent.relative_ess > 0.3
 
 
-def assert_alike(one, other, new):
-    a, b = one.log_marginal_likelihood, other.log_marginal_likelihood
-    assert abs(a.value - b.value) < 4.5 * np.hypot(a.std_error, b.std_error)
-    left, right = one.marginals(new), other.marginals(new)
-    for name in ("mean", "sd"):
-        error = np.hypot(getattr(left.moment_errors, name), getattr(right.moment_errors, name))
-        off = np.abs(getattr(left.moments, name) - getattr(right.moments, name))
-        assert np.all(off < 5 * error)
-
-
 def test_beside_other_data():
     """Trials as factors, or rows drawn one by one."""
 
@@ -121,24 +94,10 @@ def test_beside_other_data():
     single._fit = single._fit.of_single_rows
     assert merged.latent.draws.shape[1] == 4
     assert single.latent.draws.shape[1] == 260
-    assert_alike(merged, single, np.array([[0.4]]))
-
-
-@pytest.mark.parametrize("phase", [1.0, -1.0])
-def test_with_a_pseudo_point(phase):
-    def of(single):
-        posterior = sg.SkewGPPosterior(
-            X,
-            [60, 100],
-            cov_func=kernel,
-            likelihood=BinomialProbit(130),
-            n_draws=4096,
-            pseudo_points=[[0.5]],
-            phase=[phase],
-            truncation=0.2,
-        )
-        if single:
-            posterior._fit = posterior._fit.of_single_rows
-        return posterior
-
-    assert_alike(of(False), of(True), X + 0.3)
+    a, b = merged.log_marginal_likelihood, single.log_marginal_likelihood
+    assert abs(a.value - b.value) < 4.5 * np.hypot(a.std_error, b.std_error)
+    left, right = (x.marginals([[0.4]]) for x in (merged, single))
+    for name in ("mean", "sd"):
+        error = np.hypot(getattr(left.moment_errors, name), getattr(right.moment_errors, name))
+        off = np.abs(getattr(left.moments, name) - getattr(right.moments, name))
+        assert np.all(off < 5 * error)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from approximation_oracles import rbf
-from observation_oracles import grid_posterior
 
 import pymc_skewgp as sg
 from pymc_skewgp.likelihoods import (
@@ -23,32 +22,6 @@ kernel = rbf(1.5)
 
 
 KINDS = {"labels": (X1, LABELS, BernoulliProbit()), "values": (X2, VALUES, Gaussian(SIGMA))}
-
-
-@pytest.fixture(scope="module")
-def expected():
-    X = np.vstack([X1, X2])
-    inf = np.inf
-    return grid_posterior(
-        np.zeros(3),
-        kernel(X) + 1e-12 * np.eye(3),
-        np.eye(3),
-        np.zeros(3),
-        [1.0, 1.0, SIGMA**2],
-        [-inf, 0.0, np.nan],
-        [0.0, inf, np.nan],
-        [np.nan, np.nan, VALUES[0]],
-    )
-
-
-def test_evidence_and_moments(expected):
-    posterior = sg.SkewGPPosterior(KINDS, cov_func=kernel, n_draws=16384)
-    # Two intervals: exact, by the bivariate distribution function.
-    assert posterior.log_marginal_likelihood.value == pytest.approx(expected.log_evidence, abs=1e-7)
-    mean, sd, _ = posterior.marginals().moments
-    # Monte Carlo errors of 16384 quasi-random draws are of 1e-4.
-    np.testing.assert_allclose(mean, expected.mean, atol=2e-3)
-    np.testing.assert_allclose(sd, np.sqrt(expected.cov.diagonal()), atol=2e-3)
 
 
 def test_names_and_order():

@@ -4,6 +4,8 @@ Some 15 CPU seconds, of which most are two processes that import the package.
 """
 
 import importlib.util
+import os
+import signal
 
 import numpy as np
 import pymc as pm
@@ -68,7 +70,7 @@ def test_rows_on_two_workers(dask_cluster):
         approximation=sg.approximations.Inducing(points()),
     )
     spectral = sg.SkewGP(cov_func=KERNEL, approximation=sg.approximations.HSGP([4, 4]))
-    with dask_cluster.get_client():
+    with dask_cluster.get_client() as client:
         labels = gp.posterior(chunked(X), chunked(y), n_draws=128)
         here = gp.posterior(X, y, n_draws=128)
         assert_alike(labels, here)
@@ -80,6 +82,12 @@ def test_rows_on_two_workers(dask_cluster):
             spectral.posterior(chunked(X), chunked(counts), **options),
             spectral.posterior(X, counts, **options),
         )
+        with sg.rows_on(client):
+            assert_alike(gp.posterior(X, y, n_draws=128), here)
+            duels = np.arange(N).reshape(-1, 2)
+            many = gp.posterior(X, duels, likelihood=sg.likelihoods.Preference(0.5))
+            with pytest.raises(sg.ApproximationError, match="cannot be cut into rows"):
+                _ = many.log_marginal_likelihood
         options = {"likelihood": sg.likelihoods.Gaussian(0.5)}
         values = spectral.posterior(chunked(X), chunked(f), **options)
         assert_alike(values, spectral.posterior(X, f, **options))
@@ -100,6 +108,18 @@ def test_rows_on_two_workers(dask_cluster):
         y[-1] = 7
         with pytest.raises(ValueError, match="two classes coded 0 and 1"):
             _ = gp.posterior(chunked(X), chunked(y)).log_marginal_likelihood
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dask_cluster", [2, 4], indirect=True)
+def test_a_killed_worker_is_survived(dask_cluster):
+    X = inputs()
+    gp = sg.SkewGP(cov_func=KERNEL, approximation=sg.approximations.Inducing(points()))
+    here, there = (gp.posterior(X, (X[:, 0] > 0.3).astype(int), n_draws=128) for _ in range(2))
+    with dask_cluster.get_client() as client, sg.rows_on(client):
+        _ = there._fit.ep
+        os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+        assert_alike(there, here)
 
 
 def test_refusals_without_a_cluster():

@@ -7,11 +7,7 @@ from scipy.stats import kstest, norm
 
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.blocks.functions import NoiseRule
-from pymc_skewgp._posterior.gaussian_posterior import (
-    Continuation,
-    continue_draws,
-    with_pseudo_points,
-)
+from pymc_skewgp._posterior.gaussian_posterior import continue_draws, with_pseudo_points
 from pymc_skewgp._posterior.prior import DataSet, Prior
 from pymc_skewgp._posterior.row_groups import residual_draws
 
@@ -48,19 +44,6 @@ def test_continuations_by_the_precision_matrix():
     np.testing.assert_allclose(found.cov, cov, rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(found.means, means, rtol=1e-11, atol=1e-12)
     np.testing.assert_array_equal(found.cov, found.cov.T)
-
-
-def test_draws_of_a_continuation():
-    """40000 draws given one f: means to 5 standard errors, covariances to 6; alarms below 1e-5."""
-    one = continue_draws(PRIOR, X, np.zeros((1, 4)), NEW)
-    many = Continuation(np.repeat(one.means, 40_000, axis=1), one.cov)
-    draws = many.sample(np.random.default_rng(0))
-    assert draws.shape == (40_000, 3)
-    variance = one.cov.diagonal()
-    gap = np.abs(draws.mean(axis=0) - one.means[:, 0])
-    assert (gap < 5 * np.sqrt(variance / 40_000)).all()
-    spread = np.sqrt((np.outer(variance, variance) + one.cov**2) / 40_000)
-    assert (np.abs(np.cov(draws.T) - one.cov) < 6 * spread).all()
 
 
 @pytest.mark.parametrize("s", [0, 1, 2])

@@ -5,7 +5,7 @@ import pytest
 from approximation_oracles import rbf
 from scipy.integrate import quad
 from scipy.special import ndtr
-from scipy.stats import norm, skewnorm
+from scipy.stats import norm
 
 from pymc_skewgp import LatentMarginals, SkewGPPosterior, likelihoods
 
@@ -19,37 +19,6 @@ def mixture(seed=0, n=3, n_components=6):
         rng.uniform(0.1, 2.0, n),
         rng.dirichlet(np.ones(n_components)),
     )
-
-
-V = 4.0
-EXACT = skewnorm(a=2.0, scale=2.0)
-
-
-@pytest.fixture(scope="module")
-def at():
-    return SkewGPPosterior([0.0], [1], cov_func=rbf(V), n_draws=2**14).marginals()
-
-
-class TestOneLabel:
-    """f ~ N(0, v) given a label 1 has density N(f; 0, v) Phi(f) / Phi(0): skew-normal, shape v^.5.
-
-    The draws are 2^14 quasi-random ones of one number: their means are off by some 1e-4 of a
-    deviation (2e-5 were seen), so 1e-3 is asked for; quantiles are asked through their
-    probabilities.
-    """
-
-    def test_moments(self, at):
-        mean, variance, skewness = EXACT.stats("mvs")
-        np.testing.assert_allclose(at.moments.mean, mean, atol=1e-3)
-        np.testing.assert_allclose(at.moments.sd, np.sqrt(variance), atol=1e-3)
-        # The third moment rests on few draws: 2.2e-3 is its root mean square error over 30 seeds.
-        np.testing.assert_allclose(at.moments.skewness, skewness, atol=9e-3)
-
-    def test_distribution_function_and_density(self, at):
-        values = np.linspace(-2.0, 6.0, 9)[:, None]
-        np.testing.assert_allclose(at.cdf(values).value, EXACT.cdf(values), atol=1e-3)
-        np.testing.assert_allclose(at.cdf_values(values), EXACT.cdf(values), atol=1e-3)
-        np.testing.assert_allclose(at.density(values), EXACT.pdf(values), atol=1e-3)
 
 
 @pytest.mark.parametrize("seed", range(3))

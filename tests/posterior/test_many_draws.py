@@ -1,18 +1,24 @@
-"""Draws at many hyperparameters: orthants in closed form, and the law of f by quadrature."""
+"""Draws at many hyperparameters: three rows and the law of f by quadrature."""
 
+from functools import cache
 from itertools import starmap
 
 import numpy as np
 import pytest
+from oracles import brute_log_prob
 
 from pymc_skewgp._gaussian.covariance import FactoredCovariance
-from pymc_skewgp._observations.binary import BernoulliProbit
+from pymc_skewgp._observations.observations import intervals
 from pymc_skewgp._posterior import draws_with_evidence as many_draws
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.draws_with_evidence import Case, GroupSettings, draws_of_many
 
 X = np.array([-0.5, 0.1, 0.8])
-SIGNS = np.array([1.0, -1.0, 1.0])
+# A row with two limits beside rows with one; signs that alternate.
+LIMITS = {
+    "mixed": np.array([[0.0, -np.inf, -0.4], [np.inf, 0.0, 1.5]]),
+    "signs": np.array([[0.0, -np.inf, 0.0], [np.inf, 0.0, np.inf]]),
+}
 LENGTHS = np.linspace(0.2, 2.0, 40)
 FEW = GroupSettings(size=16)
 
@@ -21,17 +27,14 @@ def prior(ls, variance=4.0):
     return variance * np.exp(-0.5 * ((X[:, None] - X) / ls) ** 2)
 
 
-def case(ls, variance=4.0):
+def case(ls, variance=4.0, limits="mixed"):
     cov = FactoredCovariance.of_kernel(prior(ls, variance))
-    rows = BernoulliProbit().observations((SIGNS > 0).astype(int), 3)
-    return Case(Conditioning(np.zeros(3), cov, rows), 0, 0.0)
+    return Case(Conditioning(np.zeros(3), cov, intervals(*LIMITS[limits], np.ones(3))), 0, 0.0)
 
 
-def log_orthant(ls, variance=4.0):
-    G = SIGNS[:, None] * (prior(ls, variance) + np.eye(3)) * SIGNS
-    sd = np.sqrt(G.diagonal())
-    angles = np.arcsin((G / sd / sd[:, None])[np.triu_indices(3, 1)])
-    return np.log(0.125 + angles.sum() / (4.0 * np.pi))
+@cache
+def log_prob(ls, variance=4.0, limits="mixed"):
+    return brute_log_prob(*LIMITS[limits], prior(ls, variance) + np.eye(3))
 
 
 def run(cases, count, seed=0, settings=FEW, mapped=starmap):
@@ -42,7 +45,7 @@ def run(cases, count, seed=0, settings=FEW, mapped=starmap):
 def test_evidences_and_their_errors():
     lengths = np.repeat(LENGTHS[10:], 20)
     found = run([case(ls) for ls in lengths], 1)
-    exact = np.array([log_orthant(ls) for ls in lengths])
+    exact = np.array([log_prob(ls) for ls in lengths])
     ratio = np.exp([x.log_evidence for x in found] - exact)
     errors = np.array([x.std_error for x in found])
     # Unbiased: the mean of 600 within four standard errors, a false alarm in 16000.
@@ -72,14 +75,15 @@ def test_more_draws_where_weights_are_less_equal(monkeypatch):
         return original(proposals, points)
 
     monkeypatch.setattr(many_draws, "draw_side_by_side", counted)
-    found = run([case(1.5, 400.0)] * 300, 1, settings=GroupSettings(bias=1e-6))
+    found = run([case(1.5, 400.0, "signs")] * 300, 1, settings=GroupSettings(bias=1e-6))
     assert set(numbers) == {16, 64}
-    ratio = np.exp([x.log_evidence - log_orthant(1.5, 400.0) for x in found])
+    ratio = np.exp([x.log_evidence - log_prob(1.5, 400.0, "signs") for x in found])
     assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(ratio.size)
 
 
 def test_where_ep_fails_the_policy_decides(monkeypatch):
     monkeypatch.setattr(many_draws, "twist_dense", lambda *args, **kwargs: None)
-    found = run([case(ls) for ls in LENGTHS[:8]], 1)
+    found = run([case(ls, limits="signs") for ls in LENGTHS[:8]], 1)
     for x, ls in zip(found, LENGTHS, strict=False):
-        assert x.log_evidence == pytest.approx(log_orthant(ls), abs=5.0 * x.std_error + 1e-9)
+        exact = log_prob(ls, limits="signs")
+        assert x.log_evidence == pytest.approx(exact, abs=5.0 * x.std_error + 1e-9)

@@ -178,19 +178,6 @@ def test_modes_beside_labels(approximation):
     assert sd == pytest.approx(exact.sd, rel=0.1)
 
 
-@pytest.mark.parametrize("index", [1, 18, 37])
-def test_modes_in_blocks_of_rows(index):
-    """Rank three at most: three inducing points leave nothing. Deviations were .05 to 2.6 times."""
-    case = problem("many modes", index)
-    truth = case.whole()
-    points = Inducing(np.linspace(-1.5, 1.5, 3)[:, None])
-    posterior = sg.SkewGPPosterior(**case.prior, approximation=points, random_seed=index)
-    found, at = posterior.log_marginal_likelihood, posterior.marginals()
-    assert found.value == pytest.approx(truth.log_evidence, abs=5 * found.std_error)
-    assert (np.abs(at.moments.mean - truth.mean) < 5 * at.moment_errors.mean).all()
-    assert at.moments.sd == pytest.approx(truth.sd, rel=0.1)
-
-
 def test_blocks_elsewhere_are_warned_of():
     class Elsewhere:
         here = False
@@ -225,20 +212,29 @@ def test_a_saddle_hides_no_modes():
     assert posterior.latent.relative_ess > 0.5  # .24 without
 
 
-@pytest.mark.parametrize("index", [2, 45, 79, 210, 219, 233])
-def test_problems_that_were_wrong(index):
+IN_BLOCKS = Inducing(np.linspace(-1.5, 1.5, 3)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("index", "more"),
+    [(index, {}) for index in (2, 45, 79, 210, 219, 233)]
+    # Rank three at most: three inducing points leave nothing. Deviations were .05 to 2.6 times.
+    + [(index, {"approximation": IN_BLOCKS}) for index in (1, 18, 37)],
+)
+def test_problems_that_were_wrong(index, more):
     """Plateaus that draws hardly met, which 2 to 3 % of the deviation hung on, at 4 to 7 errors.
 
     EP of groups of factors that diverged (log evidence 9e130), and a mode of 2 % not found.
     """
     case = problem("many modes", index)
     truth = case.whole()
-    posterior = sg.SkewGPPosterior(**case.prior, random_seed=index)
+    posterior = sg.SkewGPPosterior(**case.prior, random_seed=index, **more)
     found, at = posterior.log_marginal_likelihood, posterior.marginals()
     # Of some 20 numbers each the worst, with room for the digits of the rule.
     assert found.value == pytest.approx(truth.log_evidence, abs=5 * found.std_error)
     error = np.hypot(at.moment_errors.mean, 1e-4)
     assert (np.abs(at.moments.mean - truth.mean) < 5 * error).all()
-    assert at.moments.sd == pytest.approx(truth.sd, rel=0.05)
+    assert at.moments.sd == pytest.approx(truth.sd, rel=0.1 if more else 0.05)
     # Of 1440 such problems and seeds one was beyond 4.2.
-    assert (np.abs(at.moments.sd - truth.sd) < 4.2 * np.hypot(at.moment_errors.sd, 1e-4)).all()
+    error = (5.0 if more else 4.2) * np.hypot(at.moment_errors.sd, 1e-4)
+    assert (np.abs(at.moments.sd - truth.sd) < error).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from approximation_oracles import rbf
-from scipy.special import gammaln, log_ndtr
+from scipy.special import log_ndtr
 
 import pymc_skewgp as sg
 from pymc_skewgp import likelihoods as of
@@ -97,19 +97,6 @@ def test_skew_prior_and_update():
     whole = np.append(REPEATED, [4, 5])
     inputs, labels = np.vstack([X, NEW])[whole], np.append(y, [1, 0])[whole]
     assert_equal(more, posterior_of(inputs, labels, None, **points))
-
-
-def test_many_repeats_take_the_algebra_of_their_places():
-    """Labels of 150 and 250 trials at two places, as counts have them."""
-    inputs, y = np.array([[0.0], [0.0], [0.8], [0.8]]), [1, 0, 1, 0]
-    found = posterior_of(inputs, y, None, weights=[50, 100, 170, 80])
-    assert found.latent.draws.shape[1] == 2
-    counts = posterior_of(inputs[[0, 2]], [50, 170], of.BinomialProbit([150, 250]))
-    a, b = found.log_marginal_likelihood, counts.log_marginal_likelihood
-    n, k = np.array([150, 250]), np.array([50, 170])
-    orders = (gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)).sum()
-    # Four standard errors of two runs.
-    assert abs(a.value - (b.value - orders)) < 4 * np.hypot(a.std_error, b.std_error) + 1e-6
 
 
 def test_sites_have_powers():

@@ -66,15 +66,6 @@ def test_evidence_and_deviation(form):
     assert min(p.log_marginal_likelihood.relative_ess for p in found) > 0.5
 
 
-def test_thousands_of_trials():
-    log_evidence, sd = exact(5000)
-    posterior = posterior_of("trials", 5000, 1)
-    found = posterior.log_marginal_likelihood
-    assert found.value == pytest.approx(log_evidence, abs=4.5 * found.std_error)
-    assert found.value == pytest.approx(-6.7828, abs=0.03)
-    assert summary(posterior)[0] == pytest.approx(sd, abs=0.03)
-
-
 @pytest.mark.parametrize("phase", [-1, 1])
 def test_beside_a_pseudo_point(phase):
     """Rows without noise stay rows, and the labels are factors all the same."""

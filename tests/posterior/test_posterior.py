@@ -13,12 +13,7 @@ import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
-from oracles import (
-    Posterior,
-    ou_probit_log_evidence,
-    ou_probit_marginals,
-    probit_posterior_quadrature,
-)
+from oracles import Posterior, ou_probit_log_evidence, ou_probit_marginals
 from scipy.special import log_ndtr, logsumexp, ndtr
 from scipy.stats import norm, skew
 
@@ -175,15 +170,6 @@ def check_against(truth: Posterior, x, y, **prior) -> None:
 
 
 class TestGaussianProcess:
-    @pytest.mark.parametrize("y", [[1, 0], [1, 1], [1]], ids=str)
-    @pytest.mark.parametrize("variance", [2.0, 40.0])
-    def test_two_points_by_quadrature(self, y, variance):
-        x = np.array([0.2, 1.1])[: len(y), None]
-        kernel = rbf(1.0, variance)
-        truth = probit_posterior_quadrature(kernel(x), y, slope(x))
-
-        check_against(truth, x, y, cov_func=kernel)
-
     @pytest.mark.parametrize(("n", "variance"), [(60, 2.0), (60, 25.0), (200, 4.0)])
     def test_ornstein_uhlenbeck_by_filter(self, n, variance):
         x, y = problem(n, seed=n)
@@ -215,23 +201,6 @@ class TestGaussianProcess:
             values = [((f - truth.mean) ** power).mean(axis=0) for f in drawn]
             agree(values, moment, 10.0 * sd**power if power > 1 else sd)
 
-    def test_stated_error_of_the_evidence(self):
-        """Over 40 seeds z^2 averages below 1.69, the .997 quantile of chi2_40/40.
-
-        A standard error from 8 replicates is itself noisy, which lengthens the tail (t of 7
-        degrees, z^2 averages 1.4): hence 2.4, about its .99 quantile.
-        """
-        x, y = problem(40, seed=3)
-        truth = ou_probit_log_evidence(x, y, 2.0, 9.0)
-        estimates = [
-            SkewGPPosterior(
-                x, y, cov_func=ou(2.0, 9.0), n_draws=256, random_seed=i
-            ).log_marginal_likelihood
-            for i in range(40)
-        ]
-        z = np.array([(e.value - truth) / e.std_error for e in estimates])
-        assert np.mean(z**2) < 2.4
-
     def test_stated_errors_of_the_moments(self):
         """Errors over stated ones: a t of 15 degrees, whose root mean square is 1.07.
 
@@ -256,6 +225,7 @@ class TestGaussianProcess:
 
 
 SKEWED = {
+    "none": ([], [], [], 2),
     "one, +": ([0.9], [1.0], [0.3], 2),
     "one, -": ([0.9], [-1.0], [-0.6], 2),
     "two": ([0.9, 2.0], [1.0, -1.0], [0.4, -0.2], 1),
@@ -274,7 +244,7 @@ class TestPseudoPoints:
         kernel = rbf(1.0, 4.0)
         truth = skew_prior_quadrature(kernel(points), y, slope(points), phase, truncation)
 
-        signs = {"pseudo_points": r, "phase": phase, "truncation": truncation}
+        signs = {"pseudo_points": r, "phase": phase, "truncation": truncation} if r else {}
         check_against(truth, x, y, cov_func=kernel, **signs)
 
     @pytest.mark.parametrize("signs", [0, 2])
@@ -582,8 +552,6 @@ REFUSED = [
     ({"X": np.zeros((3, 0))}, ValueError, "X is empty"),
     ({"X": np.zeros((3, 1, 1))}, ValueError, "X must have 2 dim"),
     ({"y": [[0], [1], [1]]}, ValueError, r"y must have shape \(3,\)"),
-    ({"y": [0, -1, 1]}, ValueError, "y must hold two classes"),
-    ({"y": [2, 2, 2]}, ValueError, "y must hold two classes"),
     ({"y": [0, 0.5, 1]}, ValueError, "y must hold two classes"),
     ({"y": [0, 1, np.nan]}, ValueError, "y must be finite, found NaN"),
     ({"y": ["0", "1", "1"]}, ValueError, "y must hold two classes"),

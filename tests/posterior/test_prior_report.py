@@ -1,7 +1,5 @@
 """The report of an approximated prior, against closed forms and exact posteriors; "auto"."""
 
-import logging
-
 import numpy as np
 import pymc as pm
 import pytest
@@ -112,20 +110,6 @@ def test_nothing_to_report():
     known = gp.posterior([(X, y, sg.likelihoods.BernoulliProbit())] * 2)
     with pytest.raises(sg.ApproximationError, match="one kind"):
         known.prior_report()
-
-
-def test_automatic_above_many_rows(monkeypatch, caplog):
-    monkeypatch.setattr(module, "MANY_ROWS", 100)
-    with caplog.at_level(logging.INFO, logger="pymc.pymc_skewgp"):
-        known = posterior("auto", n=120)
-    (message,) = caplog.messages
-    assert message.startswith("120 rows: the prior is approximated by Inducing(300), which changes")
-    assert "SkewGP(approximation=None) takes the kernel as it is" in message
-    assert "approximation=Inducing(300)" in repr(known)
-    draws = known.sample(draws=10, chains=1, random_seed=0)
-    assert draws["posterior"].attrs["approximation"] == "Inducing(300)"
-    assert posterior("auto", n=90).prior.approximation is None
-    assert posterior(None, n=120).prior.approximation is None
 
 
 def test_automatic_leaves_other_likelihoods_as_they_are(monkeypatch):

@@ -176,12 +176,6 @@ def test_data_of_two_kinds():
         one.sample(50, 2, rows=[0])
 
 
-def test_full_rank_is_the_exact_posterior():
-    # As many inducing points as rows: the prior is the kernel itself, to the jitter of its factor.
-    exact = SkewGPPosterior(X, LABELS, cov_func=rbf, mean_func=slope, n_draws=4096)
-    agree(in_blocks(X, LABELS, None, Grid(X)), exact, NEW)
-
-
 class Scaled:
     """Features ten times as large."""
 
