@@ -22,7 +22,6 @@ from pymc_skewgp._gaussian.weights import (
 )
 from pymc_skewgp._learn.averaging.average_process import (
     attributes_of,
-    heavy_tails,
     warn_of,
     warn_of_tails,
 )
@@ -38,7 +37,6 @@ from pymc_skewgp._learn.averaging.points import (
 )
 from pymc_skewgp._learn.averaging.problem import (
     IntegrationProblem,
-    improper_priors,
     integration_problem,
 )
 from pymc_skewgp._learn.averaging.rows import integral_with_many_rows
@@ -272,15 +270,12 @@ def integrate(
             _, integral, exact, latent = found
     equal = exact.equal_draws(chains, draws, more_draws(latent, rng), rng)
     tree = as_fitted(given, latent.tree(exact.points, equal, rng))
-    attributes = attributes_of(integral, exact)
-    heavy = heavy_tails(problem.objective, integral.points)
-    attributes["heavy_tails"] = ", ".join(heavy)
-    attributes["improper_priors"] = ", ".join(improper_priors(problem.objective))
+    attributes = attributes_of(integral, exact, problem.objective)
     attributes["sampling_time"] = time.perf_counter() - compiled
     attributes["compile_time"] = compiled - began
     _add_statistics(tree, equal, attributes)
     warn_of(integral, exact, stacklevel=3)
-    warn_of_tails(heavy, stacklevel=3)
+    warn_of_tails(attributes["heavy_tails"], stacklevel=3)
     return tree
 
 

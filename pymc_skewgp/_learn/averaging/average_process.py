@@ -28,7 +28,11 @@ from pymc_skewgp._learn.averaging.integration import (
 )
 from pymc_skewgp._learn.averaging.model_functions import dataset_of
 from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints, exact_points
-from pymc_skewgp._learn.averaging.problem import ManyRowsProblem, integration_problem
+from pymc_skewgp._learn.averaging.problem import (
+    ManyRowsProblem,
+    improper_priors,
+    integration_problem,
+)
 from pymc_skewgp._learn.averaging.rows import PosteriorFunctions, integral_with_many_rows
 from pymc_skewgp._learn.coordinates import Searched
 from pymc_skewgp._learn.problem import TrainingData
@@ -217,7 +221,7 @@ _LEAST_EXACT_ESS = 0.3
 _HEAVY, _TENTH, _MOST_ENTRIES = 0.7, 0.1, 50
 
 
-def attributes_of(integral: Integral, exact: ExactPoints) -> dict[str, Any]:
+def attributes_of(integral: Integral, exact: ExactPoints, objective: Searched) -> dict[str, Any]:
     """By name; see `integrate`."""
     by_ep, correction = integral.log_integral, exact.correction()
     return {
@@ -231,6 +235,8 @@ def attributes_of(integral: Integral, exact: ExactPoints) -> dict[str, Any]:
         "rung": integral.rung,
         "n_evaluations": integral.n_evaluations,
         "n_evidences": len(exact.points),
+        "heavy_tails": ", ".join(_heavy_tails(objective, integral.points)),
+        "improper_priors": ", ".join(improper_priors(objective)),
     }
 
 
@@ -264,29 +270,29 @@ def warn_of(integral: Integral, exact: ExactPoints, stacklevel: int) -> None:
         warn(text, IntegrationWarning, stacklevel=stacklevel)
 
 
-def heavy_tails(objective: Searched, points: WeightedPoints) -> dict[str, float]:
-    """Hyperparameters whose means no usual number of draws gives, and the index of their tails."""
-    each = [objective.named(points.point(i)) for i in range(len(points.x))]
-    weights, found = normalized_weights(points.log_weights), {}
-    for name, first in each[0].items():
-        if first.dtype.kind == "f" and first.size <= _MOST_ENTRIES:
-            values = np.stack([named[name].ravel() for named in each])
-            found[name] = max((_tail_index(x, weights) for x in values.T), default=0.0)
-    return {name: index for name, index in found.items() if index > _HEAVY}
-
-
-def warn_of_tails(heavy: Mapping[str, float], stacklevel: int) -> None:
+def warn_of_tails(names: str, stacklevel: int) -> None:
     """Warn of means that draws do not give."""
-    if heavy:
-        names = ", ".join(f"{name} ({index:.2f})" for name, index in heavy.items())
+    if names:
         warn(
-            f"the tail of {names} is so heavy (in brackets its index, as a Pareto k) that draws "
-            "which are too rare to be met decide the mean: that of the draws may be far off, and "
-            "mcse_mean does not see it. Quantiles are right: "
+            f"the tail of {names} is so heavy (its index, as a Pareto k, is above {_HEAVY}) that "
+            "draws which are too rare to be met decide the mean: that of the draws may be far off, "
+            "and mcse_mean does not see it. Quantiles are right: "
             'az.summary(..., kind="all_median"). Or give a prior with a lighter tail.',
             HeavyTailWarning,
             stacklevel=stacklevel,
         )
+
+
+def _heavy_tails(objective: Searched, points: WeightedPoints) -> list[str]:
+    """Hyperparameters whose means no usual number of draws gives."""
+    each = [objective.named(points.point(i)) for i in range(len(points.x))]
+    heavy = []
+    for name, first in each[0].items():
+        if first.dtype.kind == "f" and first.size <= _MOST_ENTRIES:
+            values = np.stack([named[name].ravel() for named in each]).T
+            if any(_tail_index(x, points.weights) > _HEAVY for x in values):
+                heavy.append(name)
+    return heavy
 
 
 def _tail_index(x: FloatArray, weights: FloatArray) -> float:
@@ -376,7 +382,7 @@ def averaged_process(
         index = order[np.sort(systematic_resample(exact.log_weights[order], _DRAWN, rng))]
     drawn = dataset_of(objective, points, index[None])
     warn_of(integral, exact, stacklevel=5)
-    attributes = attributes_of(integral, exact)
+    attributes = attributes_of(integral, exact, objective)
     names = "log_evidence", "log_evidence_se", "relative_ess", "pareto_k"
     evidence = Estimate(*(attributes[name] for name in names))
     weights = normalized_weights(exact.log_weights)
