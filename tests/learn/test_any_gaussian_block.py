@@ -8,6 +8,8 @@ from scipy.stats import multivariate_normal, norm, poisson
 from scipy.stats import t as student
 
 import pymc_skewgp as sg
+from pymc_skewgp._learn.averaging.problem import integration_problem
+from pymc_skewgp._learn.problem import TrainingData
 from pymc_skewgp._model.graph.analysis import blocks_under_rows_or_sites
 
 
@@ -249,3 +251,42 @@ def test_a_potential_of_an_effect_beside_a_skewgp():
     assert abs(log_evidence - true) < 5 * std_error
     mean = float((np.exp(logs - logsumexp(logs)) * b).sum())
     assert float(found["posterior"]["b"].mean()) == pytest.approx(mean, abs=0.1)  # .03 five times
+
+
+MANY = np.array([1, 4, 0, 7, 2, 3, 9, 1, 0, 5, 2, 2])
+
+
+def _negative_binomial():
+    alpha = pm.Gamma("alpha", 2.0, 0.5)
+    return lambda mu: pm.NegativeBinomial("y", mu=pm.math.exp(mu), alpha=alpha, observed=MANY)
+
+
+OF_MANY = {
+    "counts": lambda: lambda mu: pm.Poisson("y", pm.math.exp(mu), observed=MANY),
+    "a parameter": _negative_binomial,
+    # Not log-concave: each alone.
+    "Student t": lambda: lambda mu: pm.StudentT("y", nu=4, mu=mu, sigma=0.5, observed=MANY / 4.0),
+}
+
+
+@pytest.mark.parametrize("observed", OF_MANY.values(), ids=OF_MANY)
+def test_many_hyperparameters_at_once_are_as_one_by_one(observed):
+    """Beside values with noise.
+
+    EP ends within 1e-4 of its fixed point, and its evidence within the square of that.
+    """
+    with pm.Model() as model:
+        sd = pm.HalfNormal("sd", 1.0)
+        level = pm.Normal("level", 0.0, 2.0)
+        effects = pm.Normal("effects", 0.0, sd, shape=4)
+        mean = level + effects[np.arange(12) % 4]
+        observed()(mean)
+        pm.Normal("z", mean[:4], 0.5, observed=[0.3, 1.2, 0.8, -0.1])
+    problem = integration_problem(TrainingData(model, None, None, None, None), None, None)
+    (origin,) = problem.origins
+    x = origin.x + np.random.default_rng(0).normal(size=(40, origin.x.size))
+    points = [origin.at(each) for each in x]
+    together = problem.objective.totals_by_ep(points)
+    alone = [np.concatenate(problem.objective.totals_by_ep([point])) for point in points]
+    np.testing.assert_allclose(np.transpose(together), alone, atol=1e-6)
+    assert np.isfinite(together).all()
