@@ -271,12 +271,11 @@ def _continued(
         for function in range(k):  # independent of each other
             own = f.reshape(-1, f.shape[2])[:, function::k]
             points, values = with_pseudo_points(problem.prior, problem.X, own, rng)
-            further = continue_draws(problem.prior, points, values, problem.new)
-            each.append(further.marginals(replicate))
-            drawn.append(further.sample(rng))
-    means = np.stack([one.means for one in each], axis=1).reshape(-1, replicate.size)
-    variance = np.stack([one.variance for one in each], axis=1).ravel()
-    at = _mixture(means, variance, k, replicate)
+            means, cov = continue_draws(problem.prior, points, values, problem.new)
+            each.append((means, np.maximum(cov.diagonal(), 0.0)))
+            drawn.append(GaussianPosterior(means.T, cov, np.nan).sample(means.shape[1], rng))
+    means, variance = (np.stack(x, axis=1) for x in zip(*each, strict=True))
+    at = _mixture(means.reshape(-1, replicate.size), variance.ravel(), k, replicate)
     return at, np.stack(drawn, axis=2).reshape(*f.shape[:2], -1)
 
 
