@@ -24,14 +24,9 @@ from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp._gaussian.univariate import log_ndtr_interval
 from pymc_skewgp._gaussian.weights import IntArray, mean_probability
+from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations import probability
-from pymc_skewgp._observations.likelihood import (
-    Data,
-    Likelihood,
-    Mixture,
-    as_positive_parameter,
-    average_error,
-)
+from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
 from pymc_skewgp._observations.observations import Noise, Observations, intervals
 from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
 
@@ -201,7 +196,7 @@ def difference_probability(
     total = np.sqrt(np.maximum(spread, 0.0) + noise)
     p = ndtr((ahead - threshold) / total[:, None])
     mean = mean_probability(p, mixture.weights)
-    return probability.Probability(mean, average_error(mixture, p - mean[:, None]))
+    return probability.Probability(mean, base.average_error(mixture, p - mean[:, None]))
 
 
 # Comparisons of two items: which of them is better, or that neither is.
@@ -312,8 +307,8 @@ class Preference(_OfItems):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Pairs of items, the winner first, and perhaps whether it was a tie."""
-        sigma = as_positive_parameter("sigma", self.sigma, or_zero=True)
-        d = as_positive_parameter("threshold", self.threshold, or_zero=True)
+        sigma = base.as_positive_parameter("sigma", self.sigma, or_zero=True)
+        d = base.as_positive_parameter("threshold", self.threshold, or_zero=True)
         rows = as_integers("y", y)
         if rows.shape[1] not in (2, 3):
             raise ValueError(
@@ -469,7 +464,7 @@ class Choice(_OfItems):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Rows of items, the chosen one first."""
-        as_positive_parameter("sigma", self.sigma)
+        base.as_positive_parameter("sigma", self.sigma)
         return as_items("y", y, n, least=2, kind="a choice")
 
     def observations(self, y: Data, n: int) -> Observations:
@@ -573,7 +568,7 @@ class Ranking(_OfItems):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Rows of items, the best first."""
-        as_positive_parameter("sigma", self.sigma)
+        base.as_positive_parameter("sigma", self.sigma)
         return as_items("y", y, n, least=2, kind="a ranking")
 
     def observations(self, y: Data, n: int) -> Observations:

@@ -9,15 +9,8 @@ from scipy.special import gammaln, log_ndtr, ndtr, stdtr, stdtrit
 
 from pymc_skewgp._gaussian import weights
 from pymc_skewgp._gaussian.univariate import log_ndtr_interval
-from pymc_skewgp._observations.likelihood import (
-    Data,
-    Likelihood,
-    Mixture,
-    as_positive_parameter,
-    as_values,
-    average_error,
-    refuse_rows,
-)
+from pymc_skewgp._observations import likelihood as base
+from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
 from pymc_skewgp._observations.observations import Observations, points
 from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._observations.probability import interval_probability
@@ -30,7 +23,7 @@ from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
 def as_scale(name: str, value: Any, n: int) -> FloatArray:
     """Positive scales of n rows; a number stands for all."""
     scale = as_vector(name, value, n)
-    refuse_rows(name, scale, ~(scale > 0), "be positive")
+    base.refuse_rows(name, scale, ~(scale > 0), "be positive")
     return scale
 
 
@@ -104,7 +97,7 @@ class Gaussian(Likelihood):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values as floats, with `sigma` checked against them."""
-        values = as_values(y, n)
+        values = base.as_values(y, n)
         if not (as_vector("sigma", self.sigma, n) > 0).all():
             raise ValueError(f"sigma must be positive, got {self.sigma!r}.")
         return values
@@ -265,7 +258,7 @@ class CensoredGaussian(Likelihood):
         if values.shape == (n,):
             at_limit = np.isneginf(values) & (low > -np.inf)
             at_limit |= np.isposinf(values) & (high < np.inf)
-        as_values(np.where(at_limit, 0.0, values), n)
+        base.as_values(np.where(at_limit, 0.0, values), n)
         beyond = ~at_limit & ((values < low) | (values > high))
         if beyond.any():
             i = int(np.argmax(beyond))
@@ -318,7 +311,7 @@ class CensoredGaussian(Likelihood):
         about = second - (second @ mixture.weights)[:, None] - 2.0 * off[:, None] * first
         about /= 2.0 * np.maximum(summary["y_sd"], np.finfo(float).tiny)[:, None]
         for name, influence in (("y_mean_se", first), ("y_sd_se", about)):
-            summary[name] = average_error(mixture, influence)
+            summary[name] = base.average_error(mixture, influence)
         for name, limits in (("p_lower", (-np.inf, low)), ("p_upper", (high, np.inf))):
             if np.isfinite(limits).any():
                 found = interval_probability(mixture, limits[0], limits[1], noise)
@@ -480,9 +473,9 @@ class StudentT(ClosedFormSites):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values as floats, with the parameters checked."""
-        as_positive_parameter("nu", self.nu)
+        base.as_positive_parameter("nu", self.nu)
         as_scale("sigma", self.sigma, n)
-        return as_values(y, n)
+        return base.as_values(y, n)
 
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """About f."""
@@ -583,7 +576,7 @@ class Laplace(ClosedFormSites):
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values as floats, with b checked."""
         as_scale("b", self.b, n)
-        return as_values(y, n)
+        return base.as_values(y, n)
 
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """About f."""

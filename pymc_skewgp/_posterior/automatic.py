@@ -14,15 +14,8 @@ from pymc_skewgp._errors import ApproximationError, PriorApproximationWarning, w
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._limits import announce_kernel, cost_of_kernel, is_easily_kept
 from pymc_skewgp._observations.observations import as_matrix, one_of_each
+from pymc_skewgp._posterior import features as bases
 from pymc_skewgp._posterior.data_blocks import DataBlock, n_repeated, refuse_other_data
-from pymc_skewgp._posterior.features import (
-    EveryInput,
-    FunctionFeatures,
-    Inducing,
-    column_scales,
-    finite_rank_prior,
-    residual_variances,
-)
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, are_values, finite_rank_fit
 from pymc_skewgp._posterior.prior import Approximation, DataSet, Features, Prior, n_functions
 from pymc_skewgp._validation import FloatArray
@@ -176,7 +169,7 @@ class _Whitened:
         self._prior, self._X = prior, values.X
         self._phi, _ = features.at(values.X)
         # What equal rows share of f under the kernel is noise of their own under the features.
-        self._own = residual_variances(prior, features, values.X) / values.counts
+        self._own = bases.residual_variances(prior, features, values.X) / values.counts
         self._root = np.sqrt(values.variance / values.counts)
         scaled = self._phi / self._root[:, None]
         roots, vectors = eigh(scaled.T @ scaled)
@@ -259,7 +252,7 @@ def loss_of_fit(
     return ApproximationLoss(divergence, float(np.sqrt(2.0 * divergence)), divergence)
 
 
-def _sites(part: DataBlock, features: FunctionFeatures) -> NoisyValues:
+def _sites(part: DataBlock, features: bases.FunctionFeatures) -> NoisyValues:
     """EP's, of the values of f themselves; those that say nothing are left out."""
     assert part.X is not None
     block = part.block
@@ -272,7 +265,7 @@ def _sites(part: DataBlock, features: FunctionFeatures) -> NoisyValues:
     return NoisyValues(part.X[kept], nu / tau, 1.0 / tau, counts[kept])
 
 
-def _information(data: DataSet, features: FunctionFeatures) -> NoisyValues:
+def _information(data: DataSet, features: bases.FunctionFeatures) -> NoisyValues:
     """What rows would say of each value if they were seen to the last digit."""
     rows = data.rows()
     design = abs(as_matrix(rows.A, rows.n_rows)).power(2)
@@ -281,7 +274,7 @@ def _information(data: DataSet, features: FunctionFeatures) -> NoisyValues:
     return _seen(data.X, precision.reshape(data.X.shape[0], -1).max(axis=1), features)
 
 
-def _seen(X: FloatArray, precision: FloatArray, features: FunctionFeatures) -> NoisyValues:
+def _seen(X: FloatArray, precision: FloatArray, features: bases.FunctionFeatures) -> NoisyValues:
     """Values of which nothing is known but their precision."""
     kept = precision > 0.0
     X = X[kept]
@@ -294,7 +287,7 @@ def _neighbourhoods(prior: Prior, X: FloatArray, size: int) -> IntArray:
     """About so many rows: those around a few, in units of the kernel."""
     rng = np.random.default_rng(_SEED)
     some = X[rng.choice(X.shape[0], 5000)]
-    scaled = X * column_scales(prior, some, rng)
+    scaled = X * bases.column_scales(prior, some, rng)
     chosen, each = [], min(size, _NEIGHBOURHOOD)
     for centre in rng.choice(X.shape[0], size // each, replace=False):
         square = np.square(scaled - scaled[centre]).sum(axis=1)
@@ -446,12 +439,12 @@ def chosen(asked: Asked, sets: tuple[DataSet, ...], prior: Prior) -> Choice:
     )
 
 
-def automatic(n: int, n_functions: int = 1) -> Inducing:
+def automatic(n: int, n_functions: int = 1) -> bases.Inducing:
     """Inducing points that so many rows are begun with: 300, and fewer from half a million on.
 
     And fewer for more than four functions, each of which has coordinates of its own.
     """
-    return Inducing(_most_points(n, n_functions, 1))
+    return bases.Inducing(_most_points(n, n_functions, 1))
 
 
 def warn_of_loss(
@@ -482,7 +475,7 @@ def _without_stopping(sets: tuple[DataSet, ...], prior: Prior, n: int) -> Choice
     if _at_a_loss.get() == "go on":
         return Choice(asked)
     X = np.vstack([data.X for data in sets])
-    fit = finite_rank_fit(*finite_rank_prior(replace(prior, approximation=asked), X), sets)
+    fit = finite_rank_fit(*bases.finite_rank_prior(replace(prior, approximation=asked), X), sets)
     loss = loss_of_fit(fit, prior, SWITCH.most_loss, of_more=FEW_ROWS)
     warn_of_loss(asked, loss, stacklevel=6)
     return _Tried(asked, fit, loss).choice
@@ -494,8 +487,8 @@ def _every_input(sets: tuple[DataSet, ...], prior: Prior) -> _Tried | None:
     n, n_different = X.shape[0], one_of_each(X).size
     if n_different > MANY_ROWS:
         return None
-    asked = EveryInput()
-    approximated, features = finite_rank_prior(replace(prior, approximation=asked), X)
+    asked = bases.EveryInput()
+    approximated, features = bases.finite_rank_prior(replace(prior, approximation=asked), X)
     n -= sum(map(n_repeated, sets))
     rank = features.rank * n_functions(sets)
     if 2.0 * n * rank**2 > SWITCH.operations:
@@ -516,9 +509,11 @@ def _tried(sets: tuple[DataSet, ...], prior: Prior, n: int) -> list[_Tried]:
     X = np.vstack([data.X for data in sets])
     sizes = [_most_points(n, n_functions(sets), times) for times in SWITCH.times]
     for size in sorted(set(sizes)):
-        asked = Inducing(size)
+        asked = bases.Inducing(size)
         try:
-            fit = finite_rank_fit(*finite_rank_prior(replace(prior, approximation=asked), X), sets)
+            fit = finite_rank_fit(
+                *bases.finite_rank_prior(replace(prior, approximation=asked), X), sets
+            )
             found.append(
                 _Tried(asked, fit, loss_of_fit(fit, prior, SWITCH.most_loss, SWITCH.rows_checked))
             )

@@ -15,15 +15,9 @@ from typing import Any
 import numpy as np
 
 from pymc_skewgp._errors import ApproximationError
+from pymc_skewgp._gaussian.blocks import groups as grouped
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.functions import FunctionSites
-from pymc_skewgp._gaussian.blocks.groups import (
-    DenseRows,
-    FunctionRows,
-    GroupBlock,
-    GroupLogProbs,
-    GroupSites,
-)
 from pymc_skewgp._gaussian.blocks.rows import FactorGradient, RowBlock, RowSites
 from pymc_skewgp._gaussian.coordinates import RowFactors
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient, log_prob_and_gradient
@@ -168,7 +162,7 @@ class BlockAt:
         no noise.
     """
 
-    block: RowBlock | GroupBlock
+    block: RowBlock | grouped.GroupBlock
     numbers: Sequence[FloatArray] = ()
     log_constant: float = 0.0
     hard: RowsBeside | None = None
@@ -265,17 +259,19 @@ class GroupsAt(BlockAt):
         self._variance = np.einsum("ijj->ij", noise)
         n, m = self._shape = self._variance.shape
         if len(factor) == 1:
-            self._predictors: DenseRows | FunctionRows = DenseRows(factor[0].reshape(n * m, -1), m)
+            self._predictors: grouped.DenseRows | grouped.FunctionRows = grouped.DenseRows(
+                factor[0].reshape(n * m, -1), m
+            )
         else:
-            self._predictors = FunctionRows(*factor)
-        self.block: RowBlock | GroupBlock
+            self._predictors = grouped.FunctionRows(*factor)
+        self.block: RowBlock | grouped.GroupBlock
         if is_apart:
             sites = RowSites(*(x.ravel() for x in (*limits, self._variance)))
             self.block = RowBlock(self._predictors.rows(), sites)
         else:
             probs = _MadeLater(limits[0], limits[1], noise)
-            self.block = GroupBlock(
-                self._predictors, GroupSites(limits[0], limits[1], noise, probs)
+            self.block = grouped.GroupBlock(
+                self._predictors, grouped.GroupSites(limits[0], limits[1], noise, probs)
             )
 
     def slopes(self, mean: FloatArray, spread: FloatArray) -> Sequence[FloatArray]:
@@ -318,7 +314,7 @@ class _MadeLater:
         self._groups = lower, upper, noise
 
     @cached_property
-    def _found(self) -> GroupLogProbs:
+    def _found(self) -> grouped.GroupLogProbs:
         found = log_probs_of(*self._groups)
         if found is None:  # of a few groups that is known before
             raise ApproximationError(f"the likelihood {SHARED_NOISE}: take fewer rows.")

@@ -12,14 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_skewgp._errors import no_warnings
+from pymc_skewgp._gaussian import escalation as policy
 from pymc_skewgp._gaussian.covariance import FactoredCovariance
-from pymc_skewgp._gaussian.escalation import (
-    DEFAULT,
-    Fitted,
-    RectangleSampler,
-    draw_side_by_side,
-    twist_dense,
-)
 from pymc_skewgp._gaussian.truncated import log_prob_rectangle
 from pymc_skewgp._gaussian.twisted import TwistedProposal
 from pymc_skewgp._gaussian.weights import systematic_resample
@@ -96,7 +90,7 @@ def draws_with_evidence(
         pairs = site_draws(own.given, own.sites, skip).sampler
     if pairs is None or (case.sites is None and pairs.collapsed):
         given = case.given
-        sampler = RectangleSampler(given.cov, given.lower, given.upper)
+        sampler = policy.RectangleSampler(given.cov, given.lower, given.upper)
         latent = draw_latent(sampler, size, "twisted", rng, n_pseudo_points=skip)
         chosen = systematic_resample(latent.log_weights, count, rng)
         f = given.draw(latent.draws, rng, chosen, skip=skip)
@@ -261,17 +255,17 @@ def _together(
 def _fitted(group: list[_Given]) -> dict[int, TwistedProposal]:
     """Proposals, rows in the same order; of the cases in which EP converges."""
     found: dict[int, TwistedProposal] = {}
-    last: Fitted | None = None
+    last: policy.Fitted | None = None
     n = group[0][0].given.n_rows
     for i, (case, _, _) in enumerate(group):
         given = case.given
         if given.n_rows != n or given.cov.jitter or case.by_factors() is not case:
             continue
-        own = twist_dense(
+        own = policy.twist_dense(
             given.cov.dense(),
             given.lower,
             given.upper,
-            tol=DEFAULT.ep_tolerance,
+            tol=policy.DEFAULT.ep_tolerance,
             order=None if last is None else last.proposal.order,
             start=None if last is None else last.ep,
         )
@@ -288,7 +282,7 @@ def _drawn(
         return {}
     n = next(iter(proposals.values())).order.size
     points = _mirrored([group[i][2] for i in proposals], n, n_draws + n_draws % 2)
-    u, log_weights = draw_side_by_side(list(proposals.values()), points)
+    u, log_weights = policy.draw_side_by_side(list(proposals.values()), points)
     return dict(zip(proposals, zip(u, _qualities(log_weights), strict=True), strict=True))
 
 

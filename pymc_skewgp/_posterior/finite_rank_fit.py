@@ -12,15 +12,8 @@ from scipy import sparse
 
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.blocks import ep as block_ep
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
-from pymc_skewgp._gaussian.blocks.ep import (
-    BlockEP,
-    Blocks,
-    JoinedBlocks,
-    LocalBlocks,
-    fit_blocks,
-    gaussian_of,
-)
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import SiteSampler
@@ -30,16 +23,9 @@ from pymc_skewgp._limits import announce_blocks
 from pymc_skewgp._observations.likelihood import Derivative
 from pymc_skewgp._observations.observations import as_matrix
 from pymc_skewgp._observations.sites import SiteLikelihood
+from pymc_skewgp._posterior import data_blocks as of_data
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.dask_blocks import blocks_on, current_client
-from pymc_skewgp._posterior.data_blocks import (
-    DataBlock,
-    data_blocks,
-    hard_rows,
-    is_grouped,
-    n_repeated,
-    refuse_other_data,
-)
 from pymc_skewgp._posterior.features import (
     EveryInputFeatures,
     FunctionFeatures,
@@ -83,18 +69,18 @@ class FiniteRankFit(FunctionFit):
         self, prior: Prior, features: Features, sets: tuple[DataSet, ...], elsewhere: Any = None
     ) -> None:
         super().__init__(prior, [data.values for data in sets])
-        refuse_other_data(sets, prior)
+        of_data.refuse_other_data(sets, prior)
         between = between_functions(prior, self.n_functions)
         self._features, self._sets = FunctionFeatures(between, features), sets
         self._elsewhere = elsewhere
 
     @cached_property
-    def data_blocks(self) -> Blocks:
+    def data_blocks(self) -> block_ep.Blocks:
         """Rows of the data; after `ep` with its sites of them."""
         return self._rows[0]
 
     @cached_property
-    def _rows(self) -> tuple[Blocks, float]:
+    def _rows(self) -> tuple[block_ep.Blocks, float]:
         """Blocks of the data, and the constant of their log probability."""
         predictors, known = self.predictors, (self._features, self._prior)
         if predictors is None:
@@ -104,7 +90,7 @@ class FiniteRankFit(FunctionFit):
                 remote = blocks_on(current_client(), self._with_data, *known)
             return remote, remote.log_constant
         found = [part for _, parts in predictors for part in parts]
-        blocks = LocalBlocks([part.block for part in found])
+        blocks = block_ep.LocalBlocks([part.block for part in found])
         return blocks, sum(part.log_constant for part in found)
 
     @property
@@ -112,14 +98,14 @@ class FiniteRankFit(FunctionFit):
         return tuple(data for data in self._sets if data.likelihood.has_data)
 
     @cached_property
-    def predictors(self) -> list[tuple[DataSet, list[DataBlock]]] | None:
+    def predictors(self) -> list[tuple[DataSet, list[of_data.DataBlock]]] | None:
         """Of each of the data; None where they are on the workers of a cluster."""
         if self._elsewhere is not None or current_client() is not None:
             return None
         sets, features = self._with_data, self._features
-        size = sum(part.size for part in self._parts) - sum(map(n_repeated, sets))
+        size = sum(part.size for part in self._parts) - sum(map(of_data.n_repeated, sets))
         announce_blocks(size, features.single.rank, _DRAWS)
-        return [(data, list(data_blocks(data, features, self._prior))) for data in sets]
+        return [(data, list(of_data.data_blocks(data, features, self._prior))) for data in sets]
 
     @property
     def features(self) -> FunctionFeatures:
@@ -127,12 +113,12 @@ class FiniteRankFit(FunctionFit):
         return self._features
 
     @cached_property
-    def ep(self) -> BlockEP:
+    def ep(self) -> block_ep.BlockEP:
         """Of the data, of the signs at pseudo-points and of constraints."""
         blocks = self.data_blocks
         if self._hard is not None:
-            blocks = JoinedBlocks([blocks, LocalBlocks([self._hard.block()])])
-        return fit_blocks(blocks)
+            blocks = block_ep.JoinedBlocks([blocks, block_ep.LocalBlocks([self._hard.block()])])
+        return block_ep.fit_blocks(blocks)
 
     @property
     def ep_log_evidence(self) -> float:
@@ -145,11 +131,11 @@ class FiniteRankFit(FunctionFit):
         if self._hard is None:
             return self.ep.gaussian
         _ = self.ep
-        return gaussian_of(self.data_blocks.total("sums"))
+        return block_ep.gaussian_of(self.data_blocks.total("sums"))
 
     @cached_property
     def _hard(self) -> RowsBeside | None:
-        return hard_rows(self._prior, self._features, self._sets, self.n_functions)
+        return of_data.hard_rows(self._prior, self._features, self._sets, self.n_functions)
 
     @cached_property
     def sampler(self) -> SiteSampler:
@@ -233,7 +219,7 @@ class FiniteRankFit(FunctionFit):
 
     def _apart(self, data: DataSet) -> bool:
         """Whether rows are not several of one value, as trials are; comparisons, as they are."""
-        if is_grouped(data) or not _are_rows(data):
+        if of_data.is_grouped(data) or not _are_rows(data):
             return True
         rows = data.rows()
         return rows_are_apart(sparse.csr_array(as_matrix(rows.A, rows.n_rows)))

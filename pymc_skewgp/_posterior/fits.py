@@ -21,16 +21,9 @@ from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates, sys
 from pymc_skewgp._observations.likelihood import Derivative, Values
 from pymc_skewgp._observations.observations import Observations, equal_rows
 from pymc_skewgp._observations.sites import Sites
+from pymc_skewgp._posterior import prior as priors
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression, factored_process_given
-from pymc_skewgp._posterior.prior import (
-    Prior,
-    covariance_of,
-    factored_covariance_of,
-    function_units,
-    log_prob_of_signs,
-    mean_of,
-    variances_of,
-)
+from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.site_evidence import SiteDraws
 from pymc_skewgp._sun.parameters import SunParameters, naming_the_labels
 from pymc_skewgp._validation import FloatArray, Seed, as_generator
@@ -177,7 +170,7 @@ class FunctionFit:
 
     def prior_log_prob(self, n_draws: int) -> Estimate:
         """Log probability of the signs at the pseudo-points, before any data."""
-        return log_prob_of_signs(self._prior, self.n_functions, n_draws)
+        return priors.log_prob_of_signs(self._prior, self.n_functions, n_draws)
 
     def regression(
         self, new: FloatArray | None, *, joint: bool = False, derivative: Derivative | None = None
@@ -187,9 +180,9 @@ class FunctionFit:
         if new is None:
             return self._here(joint, self.n_functions if len(self._parts) == 1 else 1)
         at = Values(new, self.n_functions, derivative)
-        cross = covariance_of(prior, "Xnew", self._everything, [at])
-        variance = variances_of(prior, "Xnew", at)
-        mean, own = mean_of(prior, "Xnew", [at]), self.of_coordinates
+        cross = priors.covariance_of(prior, "Xnew", self._everything, [at])
+        variance = priors.variances_of(prior, "Xnew", at)
+        mean, own = priors.mean_of(prior, "Xnew", [at]), self.of_coordinates
         return self.conditioning.regression_at(
             mean, variance, cross, joint=joint, on_coordinates=own
         )
@@ -199,20 +192,20 @@ class FunctionFit:
         prior, _ = self._prior, self.conditioning
         at = Values(np.stack([a, b], axis=1).reshape(-1, a.shape[1]))
         covariance = np.zeros((a.shape[0], 2, 2))
-        covariance[:, [0, 1], [0, 1]] = variances_of(prior, "Xnew", at).reshape(-1, 2)
+        covariance[:, [0, 1], [0, 1]] = priors.variances_of(prior, "Xnew", at).reshape(-1, 2)
         for start in range(0, a.shape[0], _PAIRS):
             block = slice(start, start + _PAIRS)
-            between = covariance_of(prior, "Xnew", [Values(a[block])], [Values(b[block])])
+            between = priors.covariance_of(prior, "Xnew", [Values(a[block])], [Values(b[block])])
             covariance[block, 0, 1] = covariance[block, 1, 0] = between.diagonal()
-        cross = covariance_of(prior, "Xnew", self._everything, [at])
-        mean, own = mean_of(prior, "Xnew", [at]), self.of_coordinates
+        cross = priors.covariance_of(prior, "Xnew", self._everything, [at])
+        mean, own = priors.mean_of(prior, "Xnew", [at]), self.of_coordinates
         return self.conditioning.regression_at(mean, covariance, cross, on_coordinates=own)
 
     def covariance_at(self, new: FloatArray, regression: Regression) -> FloatArray | None:
         """Of f at t new points given u, shape (t K, t K); None where it is too large to be kept."""
         assert regression.taken is not None
         at = [Values(new, self.n_functions)]
-        return linalg.symmetric(covariance_of(self._prior, "Xnew", at) - regression.taken)
+        return linalg.symmetric(priors.covariance_of(self._prior, "Xnew", at) - regression.taken)
 
     def draw_at(
         self,
@@ -224,7 +217,7 @@ class FunctionFit:
         """Joint draws of f at t new points, shape (chains, draws, t K)."""
         assert covariance is not None
         latent, chosen = self.equal_draws(shape, "twisted", rng)
-        units = function_units(self._prior, covariance.shape[0])
+        units = priors.function_units(self._prior, covariance.shape[0])
         if units is None:
             factor = linalg.low_rank_factor(covariance)
         else:
@@ -238,8 +231,8 @@ class FunctionFit:
         """Of f at the pseudo-points and at the data, given these rows."""
         prior, k = self._prior, self.n_functions
         return factored_process_given(
-            factored_covariance_of(prior, "X", self._everything),
-            mean_of(prior, "X", self._parts),
+            priors.factored_covariance_of(prior, "X", self._everything),
+            priors.mean_of(prior, "X", self._parts),
             np.repeat(prior.phase, k),
             np.repeat(prior.truncation, k),
             rows,

@@ -19,20 +19,11 @@ from pymc_skewgp._gaussian.independent import independent_draws
 from pymc_skewgp._observations.likelihood import Likelihood, Values
 from pymc_skewgp._observations.observations import RowsInBlocks, RowSlopes
 from pymc_skewgp._observations.sites import Sites
+from pymc_skewgp._posterior import prior as priors
 from pymc_skewgp._posterior.conditioning import Conditioning, factored_process_given
 from pymc_skewgp._posterior.fits import site_draws, site_log_density
 from pymc_skewgp._posterior.output import LatentMarginals
-from pymc_skewgp._posterior.prior import (
-    DataSet,
-    Prior,
-    as_data_sets,
-    factored_covariance_of,
-    log_prob_of_signs,
-    mean_of,
-    n_functions,
-    rows_of,
-    sites_of,
-)
+from pymc_skewgp._posterior.prior import DataSet, Prior
 from pymc_skewgp._validation import FloatArray
 
 # A Gaussian that approximates the posterior of f.
@@ -232,11 +223,11 @@ def ep_posterior(
     GaussianPosterior
         Of the values of all functions at the first of the data, and so on.
     """
-    sets = as_data_sets(X, y, likelihood)
-    (given, n_latent), sites = _conditioned(prior, sets, new), sites_of(sets)
+    sets = priors.as_data_sets(X, y, likelihood)
+    (given, n_latent), sites = _conditioned(prior, sets, new), priors.sites_of(sets)
     signs = 0.0
     if n_latent:
-        signs = log_prob_of_signs(prior, n_latent // prior.n_pseudo_points, 1024).value
+        signs = priors.log_prob_of_signs(prior, n_latent // prior.n_pseudo_points, 1024).value
     if sites is not None:
         draws = site_draws(given, sites, n_latent, tol=_EP_TOLERANCE)
         joint = np.vstack([given.row_factor, draws.density.factor])
@@ -287,13 +278,13 @@ def laplace_posterior(
             "Laplace's approximation needs a Gaussian prior: it has pseudo_points, and their "
             "sign cannot be had from a mode and a curvature."
         )
-    sets = as_data_sets(X, y, likelihood)
+    sets = priors.as_data_sets(X, y, likelihood)
     if any(data.likelihood.relative_noise for data in sets):
         raise ValueError(
             "Laplace's approximation needs noise on every row, and a Constraint has only a nugget: "
             "use EP."
         )
-    (given, _), sites = _conditioned(prior, sets, new), sites_of(sets)
+    (given, _), sites = _conditioned(prior, sets, new), priors.sites_of(sets)
     if sites is not None:
         return _site_laplace(given, sites)
     if not given.n_rows:
@@ -325,16 +316,16 @@ def _conditioned(
     prior: Prior, sets: tuple[DataSet, ...], new: FloatArray
 ) -> tuple[Conditioning, int]:
     """The process at pseudo-points, data and new points given points; how many are the first."""
-    k, parts = n_functions(sets), [data.values for data in sets]
+    k, parts = priors.n_functions(sets), [data.values for data in sets]
     wanted = [*parts, Values(new, k)]
     points = Values(prior.pseudo_points, k)
     everything = [points, *wanted] if points.size else wanted
     given = factored_process_given(
-        factored_covariance_of(prior, "X", everything),
-        mean_of(prior, "X", wanted),
+        priors.factored_covariance_of(prior, "X", everything),
+        priors.mean_of(prior, "X", wanted),
         np.repeat(prior.phase, k),
         np.repeat(prior.truncation, k),
-        rows_of(sets, prior)[0],
+        priors.rows_of(sets, prior)[0],
     )
     return given, points.size
 
