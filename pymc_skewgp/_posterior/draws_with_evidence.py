@@ -277,20 +277,24 @@ def _fitted(group: list[_Given]) -> dict[int, TwistedProposal]:
 def _drawn(
     group: list[_Given], proposals: dict[int, TwistedProposal], n_draws: int
 ) -> dict[int, tuple[FloatArray, "_Quality"]]:
-    """Draws of u of each case, and their weights."""
+    """Draws of u of each case, and their weights; half of the points mirrors the other."""
     if not proposals:
         return {}
-    n = next(iter(proposals.values())).order.size
-    points = _mirrored([group[i][2] for i in proposals], n, n_draws + n_draws % 2)
-    u, log_weights = policy.draw_side_by_side(list(proposals.values()), points)
-    return dict(zip(proposals, zip(u, _qualities(log_weights), strict=True), strict=True))
-
-
-def _mirrored(rngs: list[np.random.Generator], n: int, n_draws: int) -> FloatArray:
-    """Uniform points (n, B, n_draws), the second half mirroring the first."""
-    half = np.stack([rng.random((n, n_draws // 2)) for rng in rngs], axis=1)
+    shape = next(iter(proposals.values())).order.size, -(-n_draws // 2)
+    half = np.stack([group[i][2].random(shape) for i in proposals], axis=1)
     np.clip(half, np.finfo(float).tiny, 1.0 - 2.0**-53, out=half)
-    return np.concatenate([half, 1.0 - half], axis=-1)
+    points = np.concatenate([half, 1.0 - half], axis=-1)
+    u, log_weights = policy.draw_side_by_side(list(proposals.values()), points)
+    largest = log_weights.max(axis=1, keepdims=True)
+    weights = np.exp(log_weights - largest)
+    mean = weights.mean(axis=1, keepdims=True)
+    weights /= mean
+    log_mean = (largest + np.log(mean))[:, 0]
+    pairs = weights.reshape(len(weights), 2, -1).mean(axis=1)
+    errors = pairs.std(axis=1, ddof=1) / np.sqrt(pairs.shape[1])
+    relative_ess = 1.0 / np.square(weights).mean(axis=1)
+    columns = weights, log_mean.tolist(), errors.tolist(), relative_ess.tolist()
+    return dict(zip(proposals, zip(u, map(_Quality, *columns), strict=True), strict=True))
 
 
 class _Quality(NamedTuple):
@@ -300,16 +304,3 @@ class _Quality(NamedTuple):
     log_mean: float
     std_error: float
     relative_ess: float
-
-
-def _qualities(log_weights: FloatArray) -> Iterator[_Quality]:
-    """Of each row, whose second half mirrors the first."""
-    largest = log_weights.max(axis=1, keepdims=True)
-    weights = np.exp(log_weights - largest)
-    mean = weights.mean(axis=1, keepdims=True)
-    weights /= mean
-    log_mean = (largest + np.log(mean))[:, 0]
-    pairs = weights.reshape(len(weights), 2, -1).mean(axis=1)
-    errors = pairs.std(axis=1, ddof=1) / np.sqrt(pairs.shape[1])
-    relative_ess = 1.0 / np.square(weights).mean(axis=1)
-    yield from map(_Quality, weights, log_mean.tolist(), errors.tolist(), relative_ess.tolist())

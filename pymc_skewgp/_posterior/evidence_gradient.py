@@ -182,23 +182,20 @@ class Intervals:
         n, p, i = self._n_rows, self._points, self._kept
         if i.size == n:
             return RowGradient(lower, upper, np.zeros_like(lower), cov)
-        full = RowGradient(
-            self.at_intervals(lower), self.at_intervals(upper), np.zeros(n), np.zeros((n, n))
-        )
-        full.cov[np.ix_(i, i)] = cov
-        if not p.size:
-            return full
-        weights, solved = self._weights, self._solved
-        by_mean = -(lower + upper)
-        moved = solved @ by_mean
-        full.value[p] = moved - weights
-        carried = solved @ cov
-        across = 0.5 * np.outer(weights, by_mean) - carried
-        own = 0.5 * np.outer(weights, weights - 2.0 * moved) + carried @ solved.T
-        own -= 0.5 * cho_solve((self._chol, True), np.eye(p.size))
-        full.cov[np.ix_(p, p)] = linalg.symmetric(own)
-        full.cov[np.ix_(p, i)], full.cov[np.ix_(i, p)] = across, across.T
-        return full
+        value, full = np.zeros(n), np.zeros((n, n))
+        full[np.ix_(i, i)] = cov
+        if p.size:
+            weights, solved = self._weights, self._solved
+            by_mean = -(lower + upper)  # the limits move by -mean, and the mean by C' K^-1 r
+            moved = solved @ by_mean
+            value[p] = moved - weights
+            carried = solved @ cov
+            across = 0.5 * np.outer(weights, by_mean) - carried
+            own = 0.5 * np.outer(weights, weights - 2.0 * moved) + carried @ solved.T
+            own -= 0.5 * cho_solve((self._chol, True), np.eye(p.size))
+            full[np.ix_(p, p)] = linalg.symmetric(own)
+            full[np.ix_(p, i)], full[np.ix_(i, p)] = across, across.T
+        return RowGradient(self.at_intervals(lower), self.at_intervals(upper), value, full)
 
 
 # The log probability of the intervals: rows one by one, or kinds of rows that repeat.

@@ -380,20 +380,18 @@ class FiniteRankValues(FiniteRankFit):
         """See `FunctionFit`: of Gaussian sites expectation propagation's is exact."""
         return joint._replace(value=self.ep_log_evidence)
 
-    def averaged(self, regression: Regression) -> Regression:
-        """See `FunctionFit`: over c, in closed form."""
+    def averaged(
+        self, regression: Regression, joint: FloatArray | None
+    ) -> tuple[Regression, FloatArray | None]:
+        """Over the coordinates."""
         gaussian = self.ep.gaussian
         spread = gaussian.spread.T @ regression.solved
-        return regression._replace(
+        found = regression._replace(
             centre=regression.centre + gaussian.mean @ regression.solved,
             variance=regression.variance + np.einsum("ij,ij->j", spread, spread),
             solved=np.zeros((0, regression.centre.size)),
         )
-
-    def averaged_joint(self, regression: Regression, joint: FloatArray) -> FloatArray:
-        """See `FunctionFit`."""
-        spread = self.ep.gaussian.spread.T @ regression.solved
-        return np.asarray(joint + spread.T @ spread)
+        return found, None if joint is None else joint + spread.T @ spread
 
     def _here(self, joint: bool, group: int) -> Regression:
         found = [self._at_values(data) for data in self._sets]

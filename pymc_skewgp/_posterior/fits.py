@@ -1,6 +1,6 @@
 """Functions at the data and at new points given rows or factors: what forecasts ask of a fit."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -61,6 +61,13 @@ class FunctionFit:
 
     sampler: Any
     of_coordinates: ClassVar[bool] = True
+    # Draws of f at the data, all parts in a row, shape (chains, draws, q), from the latent vector's
+    # draws, which of them, and a generator; or, of data of one part, at the rows asked for.
+    draw: Callable[..., FloatArray]
+    # Of f at the data; ValueError where that is no SUN.
+    sun: Callable[[], SunParameters]
+    # On the latent vector, of f at the data; whether jointly, and of how many values together.
+    _here: Callable[[bool, int], Regression]
 
     def __init__(self, prior: Prior, parts: Sequence[Values]) -> None:
         self._prior, self._parts = prior, tuple(parts)
@@ -109,27 +116,6 @@ class FunctionFit:
         order = np.argsort(place[chosen], axis=1, kind="stable")
         return latent, np.take_along_axis(chosen, order, axis=1)
 
-    def draw(
-        self,
-        latent: TruncatedDraws,
-        chosen: IntArray,
-        rng: np.random.Generator,
-        rows: IntArray | None = None,
-    ) -> FloatArray:
-        """Draws of f at the data, all parts in a row, shape (chains, draws, q).
-
-        Or, of data of one part, at the `rows` that are asked for.
-        """
-        raise NotImplementedError
-
-    def sun(self) -> SunParameters:
-        """Of f at the data; ValueError where that is no SUN."""
-        raise NotImplementedError
-
-    def _here(self, joint: bool, group: int) -> Regression:
-        """On the latent vector, of f at the data."""
-        raise NotImplementedError
-
     @property
     def keeps_coordinates(self) -> bool:
         """Whether what is kept of draws is the latent vector, not f at the data."""
@@ -155,13 +141,14 @@ class FunctionFit:
         """The same with a latent value for each interval, also where intervals repeat."""
         return self
 
-    def averaged(self, regression: Regression) -> Regression:
-        """What `latent` has no draws of, averaged over: a regression on what it has."""
-        return regression
+    def averaged(
+        self, regression: Regression, joint: FloatArray | None
+    ) -> tuple[Regression, FloatArray | None]:
+        """What `latent` has no draws of, averaged over: a regression on what it has.
 
-    def averaged_joint(self, regression: Regression, joint: FloatArray) -> FloatArray:
-        """Covariance of new points given the latent vector as one given what `latent` has."""
-        return joint
+        And the covariance of new points given the latent vector as one given what `latent` has.
+        """
+        return regression, joint
 
     def evidence(self, joint: Estimate, signs: Estimate) -> Estimate:
         """Log evidence, from the probability of the rectangle and that of the prior's signs."""

@@ -219,33 +219,21 @@ def as_datatree(
     """
     from arviz_base import from_dict  # heavy to import, and only needed with draws in hand
 
-    summaries = {name: group for name, group in groups.items() if name.endswith("_summary")}
-    apart = {name: group for name, group in groups.items() if name in dims_of}
-    draws = {name: group for name, group in groups.items() if name not in {*summaries, *apart}}
-    described = {name: attrs for name in ("posterior", "sample_stats", "predictions")}
-    tree = from_dict(
-        draws,
-        dims=dims,
-        coords=coords,
-        pred_dims=dims if pred_dims is None else pred_dims,
-        pred_coords=coords,
-        check_conventions=False,  # more inputs or chains than draws are nothing to warn of
-        attrs={name: value for name, value in described.items() if name in draws},
-    )
-    for name, group in apart.items():
-        own = from_dict({name: group}, dims=dims_of[name], coords=coords, check_conventions=False)
-        tree[name] = own[name]
-    if summaries:
-        extra = from_dict(
-            summaries,
+    described = ("posterior", "sample_stats", "predictions")
+    tree = DataTree()
+    for name in sorted(groups, key=lambda name: (name in dims_of, name.endswith("_summary"))):
+        is_summary = name.endswith("_summary")
+        found = from_dict(
+            {name: groups[name]},
+            dims=dims_of.get(name, dims),
+            coords=coords,
             pred_dims=dims if pred_dims is None else pred_dims,
             pred_coords=coords,
-            sample_dims=[],
-            check_conventions=False,
-            attrs={name: attrs for name in summaries},
+            sample_dims=[] if is_summary else None,
+            check_conventions=False,  # more inputs or chains than draws are nothing to warn of
+            attrs={name: attrs} if is_summary or name in described else None,
         )
-        for name in summaries:
-            tree[name] = extra[name]
+        tree.attrs, tree[name] = found.attrs, found[name]
     return tree
 
 

@@ -631,9 +631,7 @@ class SkewGPPosterior(ReportsPrior):
         self, regression: Regression, joint: FloatArray | None = None
     ) -> output.LatentMarginals:
         latent = self.latent
-        if joint is not None:
-            joint = self._fit.averaged_joint(regression, joint)
-        regression = self._fit.averaged(regression)
+        regression, joint = self._fit.averaged(regression, joint)
         means = regression.solved.T @ latent.draws.T
         means += regression.centre[:, None]
         weights = normalized_weights(latent.log_weights)
