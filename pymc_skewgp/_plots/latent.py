@@ -382,31 +382,14 @@ def plot_second_order(
     ax = drawing.axes_for(ax, figsize)
     first, second = drawing.colours(2)
     ax.axvline(0.5, **drawing.REFERENCE)
+    plain: dict[str, Any] = {"s": 18, "marker": "o", "color": first, "alpha": 0.7, "lw": 0}
+    # Few, and what the plot is about: larger, and on top.
+    wrong = {"s": 45, "marker": "X", "color": second, "ec": "w", "lw": 0.6, "zorder": 3}
     if right is None:
-        ax.scatter(mean, sd, s=18, marker="o", color=first, alpha=0.7, lw=0)
+        ax.scatter(mean, sd, **plain)
     else:
-        ax.scatter(
-            mean[right],
-            sd[right],
-            s=18,
-            marker="o",
-            color=first,
-            alpha=0.7,
-            lw=0,
-            label=f"right ({right.sum()})",
-        )
-        # Few, and what the plot is about: larger, and on top.
-        ax.scatter(
-            mean[~right],
-            sd[~right],
-            s=45,
-            marker="X",
-            color=second,
-            ec="w",
-            lw=0.6,
-            zorder=3,
-            label=f"wrong ({(~right).sum()})",
-        )
+        for name, chosen, style in (("right", right, plain), ("wrong", ~right, wrong)):
+            ax.scatter(mean[chosen], sd[chosen], label=f"{name} ({chosen.sum()})", **style)
         drawing.legend_on_top(ax)
     ax.set(
         xlim=(-0.02, 1.02),

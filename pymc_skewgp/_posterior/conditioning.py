@@ -410,12 +410,7 @@ class Conditioning:
     @property
     def dense_noise(self) -> FloatArray:
         """`noise` as variances, or as an array."""
-        noise = self._intervals.S
-        if noise.ndim == 1:
-            return noise
-        matrix = np.zeros(noise.shape)
-        row.add_noise(matrix, noise)
-        return matrix
+        return self.noise if self.noise.ndim == 1 else _as_dense(self.noise)
 
     @cached_property
     def _noise_factor(self) -> Any:

@@ -71,7 +71,7 @@ class FiniteRankFit(FunctionFit):
         super().__init__(prior, [data.values for data in sets])
         of_data.refuse_other_data(sets, prior)
         between = between_functions(prior, self.n_functions)
-        self._features, self._sets = FunctionFeatures(between, features), sets
+        self.features, self._sets = FunctionFeatures(between, features), sets
         self._elsewhere = elsewhere
 
     @cached_property
@@ -82,7 +82,7 @@ class FiniteRankFit(FunctionFit):
     @cached_property
     def _rows(self) -> tuple[block_ep.Blocks, float]:
         """Blocks of the data, and the constant of their log probability."""
-        predictors, known = self.predictors, (self._features, self._prior)
+        predictors, known = self.predictors, (self.features, self._prior)
         if predictors is None:
             if self._elsewhere is not None:
                 remote = self._elsewhere.blocks(*known)
@@ -102,15 +102,10 @@ class FiniteRankFit(FunctionFit):
         """Of each of the data; None where they are on the workers of a cluster."""
         if self._elsewhere is not None or current_client() is not None:
             return None
-        sets, features = self._with_data, self._features
+        sets, features = self._with_data, self.features
         size = sum(part.size for part in self._parts) - sum(map(of_data.n_repeated, sets))
         announce_blocks(size, features.single.rank, _DRAWS)
         return [(data, list(of_data.data_blocks(data, features, self._prior))) for data in sets]
-
-    @property
-    def features(self) -> FunctionFeatures:
-        """What the prior is made of."""
-        return self._features
 
     @cached_property
     def ep(self) -> block_ep.BlockEP:
@@ -135,7 +130,7 @@ class FiniteRankFit(FunctionFit):
 
     @cached_property
     def _hard(self) -> RowsBeside | None:
-        return of_data.hard_rows(self._prior, self._features, self._sets, self.n_functions)
+        return of_data.hard_rows(self._prior, self.features, self._sets, self.n_functions)
 
     @cached_property
     def sampler(self) -> SiteSampler:
@@ -174,16 +169,16 @@ class FiniteRankFit(FunctionFit):
     @property
     def n_coordinates(self) -> int:
         """See `FunctionFit`."""
-        return self._features.rank
+        return self.features.rank
 
     def given_coordinates(
         self, coordinates: FloatArray, rng: np.random.Generator, rows: IntArray
     ) -> FloatArray:
         """See `FunctionFit`."""
-        if coordinates.shape[1] != self._features.rank:
+        if coordinates.shape[1] != self.features.rank:
             raise ValueError(
                 f"the draws have {coordinates.shape[1]} coordinates and this posterior "
-                f"{self._features.rank}: they are of another one."
+                f"{self.features.rank}: they are of another one."
             )
         rows_of = self._sets[0].part if self._elsewhere is None else self._elsewhere.rows
         return self._values(coordinates, rows_of(rows), rng)
@@ -213,9 +208,9 @@ class FiniteRankFit(FunctionFit):
     ) -> FloatArray:
         """Draws of what features leave of f, given f without it, shape (N, n, K), and the data."""
         if isinstance(data.likelihood, SiteLikelihood) or not self._apart(data):
-            rest = rest * self._features.between[0, 0]
+            rest = rest * self.features.between[0, 0]
             return residual_draws(data, signal[:, :, 0], rest, rng)[:, :, None]
-        return group_residuals(data.rows(), self._features, signal, rest, rng)
+        return group_residuals(data.rows(), self.features, signal, rest, rng)
 
     def _apart(self, data: DataSet) -> bool:
         """Whether rows are not several of one value, as trials are; comparisons, as they are."""
@@ -232,10 +227,10 @@ class FiniteRankFit(FunctionFit):
         Derivatives are those of what the features say, without e.
         """
         if derivative is None:
-            phi, rest = self._features.single.at(X)
+            phi, rest = self.features.single.at(X)
         else:
-            phi, rest = derivative_features(self._features.single, X, derivative), np.zeros(len(X))
-        wide = self._features.values(phi, n_functions).reshape(-1, self._features.rank)
+            phi, rest = derivative_features(self.features.single, X, derivative), np.zeros(len(X))
+        wide = self.features.values(phi, n_functions).reshape(-1, self.features.rank)
         return np.repeat(self._prior.mean(name, X, derivative), n_functions), rest, wide.T
 
     def sun(self) -> SunParameters:
@@ -264,8 +259,8 @@ class FiniteRankFit(FunctionFit):
         """Of the first functions at inputs, what features leave of them included."""
         centre, rest, solved = self._features_at("Xnew", X, n_functions, derivative)
         if n_functions == 1:
-            return Regression(centre, rest * self._features.between[0, 0], solved)
-        between = self._features.between[:n_functions, :n_functions]
+            return Regression(centre, rest * self.features.between[0, 0], solved)
+        between = self.features.between[:n_functions, :n_functions]
         variance = np.outer(rest, between.diagonal()).ravel()
         covariance = rest[:, None, None] * between
         return Regression(centre, variance, solved, covariance=covariance)
@@ -281,10 +276,10 @@ class FiniteRankFit(FunctionFit):
         """See `FunctionFit`: given c new points are independent, but where c is f at all data."""
         if regression.variance.size > _MOST_JOINT:
             return None
-        single = self._features.single
+        single = self.features.single
         if isinstance(single, EveryInputFeatures):
             left = single.residual_covariance(new)
-            return np.asarray(np.kron(left, self._features.between))
+            return np.asarray(np.kron(left, self.features.between))
         if regression.covariance is None:
             return np.diag(regression.variance)
         t, k = regression.covariance.shape[:2]
@@ -303,12 +298,12 @@ class FiniteRankFit(FunctionFit):
         latent, chosen = self.equal_draws(shape, "twisted", rng)
         f = latent.draws[chosen.ravel()] @ regression.solved
         f += regression.centre
-        if covariance is not None and isinstance(self._features.single, EveryInputFeatures):
+        if covariance is not None and isinstance(self.features.single, EveryInputFeatures):
             factor = linalg.low_rank_factor(covariance)
             f += rng.standard_normal((f.shape[0], factor.shape[1])) @ factor.T
         elif regression.variance.any():
-            half, k = self._features.half, self.n_functions
-            rest = regression.variance[::k] / self._features.between[0, 0]
+            half, k = self.features.half, self.n_functions
+            rest = regression.variance[::k] / self.features.between[0, 0]
             e = rng.standard_normal((f.shape[0], rest.size, half.shape[1])) @ half.T
             f += (np.sqrt(rest)[:, None] * e).reshape(f.shape)
         return f.reshape(*shape, -1)

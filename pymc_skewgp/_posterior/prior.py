@@ -271,7 +271,10 @@ def variances_of(prior: Prior, name: str, part: base.Values) -> FloatArray:
     if part.derivative is None:
         variances = prior.covariance(name, part.X, diag=True)
     else:
-        variances = _derivative_variances(prior, name, part.X, part.derivative)
+        own = (part.derivative, part.derivative)
+        some = [part.X[i : i + _ROWS_AT_ONCE] for i in range(0, part.X.shape[0], _ROWS_AT_ONCE)]
+        blocks = [prior.derivative_covariance(name, x, x, *own) for x in some]
+        variances = np.concatenate([block.diagonal() for block in blocks])
     between = between_functions(prior, part.n_functions)
     if part.n_functions == 1:
         return np.asarray(variances * between[0, 0])
@@ -327,14 +330,6 @@ def kernel_of(
                 block = prior.derivative_covariance(name, X[own], Xs[other], left, right)
             kernel[np.ix_(own, other)] = block
     return kernel
-
-
-def _derivative_variances(
-    prior: Prior, name: str, X: FloatArray, derivative: base.Derivative
-) -> FloatArray:
-    parts = [X[i : i + _ROWS_AT_ONCE] for i in range(0, X.shape[0], _ROWS_AT_ONCE)]
-    found = [prior.derivative_covariance(name, x, x, derivative, derivative) for x in parts]
-    return np.concatenate([block.diagonal() for block in found])
 
 
 # The prior covariance of values of several functions, by one factor for all functions.
@@ -475,7 +470,9 @@ def as_data_sets(
     sets = []
     for name, kind in kinds_of(X, y, likelihood).items():
         try:
-            sets.append(_data_set(name, *kind))
+            inputs, known = base.as_inputs("X", kind[0]), as_likelihood(kind[2])
+            base.as_derivative(known.derivative, inputs.shape[1])
+            sets.append(DataSet(name, inputs, known.as_data(kind[1], inputs.shape[0]), known))
         except (TypeError, ValueError) as error:
             if not name:
                 raise
@@ -587,12 +584,6 @@ def as_likelihood(likelihood: Any) -> Likelihood:
             f"pm.Poisson.dist(pm.math.exp(eta)); got {found}."
         )
     return likelihood
-
-
-def _data_set(name: str, X: ArrayLike, y: ArrayLike, likelihood: Any) -> DataSet:
-    inputs, known = base.as_inputs("X", X), as_likelihood(likelihood)
-    base.as_derivative(known.derivative, inputs.shape[1])
-    return DataSet(name, inputs, known.as_data(y, inputs.shape[0]), known)
 
 
 def in_prior_units(rows: Observations, prior: Prior, data: DataSet) -> Observations:
