@@ -149,15 +149,8 @@ def sbc(
         "options": dict(options or {}),
     }
     values = as_point(point)
-    prior, form = _prior_and_form(gp, inputs, y, likelihood, values)
+    prior, form = _prior_and_form(gp, inputs, y, likelihood, values, method)
     known, k = form.likelihood, form.values.n_functions
-    methods = ROW_METHODS if k == 1 else _SEVERAL_FUNCTIONS
-    is_plain = isinstance(known, BernoulliProbit) and known.independent
-    if not (callable(method) or is_plain or method in methods):
-        raise ValueError(
-            f"method {method!r} does not know {known!r}: use one of {list(methods)}, or a "
-            "function of your own."
-        )
     root = np.random.SeedSequence([as_number(random_seed)])
     rng = np.random.default_rng(root.spawn(1)[0])
     none = np.zeros((0, inputs.shape[1]))
@@ -192,7 +185,7 @@ def draw_prior(prior: Prior, X: FloatArray, n_draws: int, rng: np.random.Generat
 
 
 def _prior_and_form(
-    gp: SkewGP, X: FloatArray, y: Any, likelihood: Any, point: Mapping[str, Any]
+    gp: SkewGP, X: FloatArray, y: Any, likelihood: Any, point: Mapping[str, Any], method: Any
 ) -> tuple[Prior, DataSet]:
     """The prior, and data of the form that is simulated."""
     if isinstance(likelihood, Likelihood) and not likelihood.has_data:
@@ -207,7 +200,16 @@ def _prior_and_form(
             "without y the form of the data is taken from zeros, which this likelihood refuses: "
             f"give y of the form that is simulated. {error}"
         ) from error
-    return posterior.prior, as_data_sets(X, form, posterior.likelihood)[0]
+    (found,) = as_data_sets(X, form, posterior.likelihood)
+    known = found.likelihood
+    methods = ROW_METHODS if found.values.n_functions == 1 else _SEVERAL_FUNCTIONS
+    is_plain = isinstance(known, BernoulliProbit) and known.independent
+    if not (callable(method) or is_plain or method in methods):
+        raise ValueError(
+            f"method {method!r} does not know {known!r}: use one of {list(methods)}, or a "
+            "function of your own."
+        )
+    return posterior.prior, found
 
 
 def _simulated(

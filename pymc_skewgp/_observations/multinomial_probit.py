@@ -270,7 +270,8 @@ class MultinomialProbit(Likelihood):
         ahead = f[..., row, y][..., None] - f[..., row[:, None], _others(k)[y]]
         if self.noise_cov is None:
             return probability.log_win_probability(ahead)
-        contrast = _contrasts(k)
+        # For each class its function less each other one, shape (k, k - 1, k).
+        contrast = np.eye(k)[:, None] - np.eye(k)[_others(k)]
         cov = contrast @ self._cov(k) @ contrast.swapaxes(1, 2)
         if k > 3:
             found = np.empty(ahead.shape[:-1])
@@ -327,9 +328,3 @@ class MultinomialProbit(Likelihood):
 def _others(k: int) -> Data:
     """The classes other than each one, shape (k, k - 1)."""
     return np.array([[j for j in range(k) if j != c] for c in range(k)])
-
-
-def _contrasts(k: int) -> FloatArray:
-    """For each class its function less each other one, shape (k, k - 1, k)."""
-    eye = np.eye(k)
-    return np.stack([eye[c] - eye[_others(k)[c]] for c in range(k)])

@@ -246,7 +246,12 @@ class CensoredGaussian(Likelihood):
                 f"{high[i]:.6g}."
             )
         # Known by what it has: to import scipy.stats takes half a second.
-        bounds = _censored_data(y) if hasattr(y, "_uncensored") else y
+        bounds: Any = y
+        if hasattr(y, "_uncensored"):  # a scipy.stats.CensoredData, in the order that it keeps
+            seen, left, right = bounds._uncensored, bounds._left, bounds._right
+            below, above = np.full(left.size, -np.inf), np.full(right.size, np.inf)
+            parts = [np.column_stack(x) for x in ((seen, seen), (below, left), (right, above))]
+            bounds = np.concatenate([*parts, np.reshape(bounds._interval, (-1, 2))])
         if np.ndim(bounds) == 2:
             if self.lower is not None or self.upper is not None:
                 raise ValueError(
@@ -302,8 +307,22 @@ class CensoredGaussian(Likelihood):
             return {}
         (low,), (high,) = self._limits(1)
         noise = float(self.sigma) ** 2
-        first, second = _censored_moments(mixture, noise, low, high)
+        # First and second moment of min(max(v, L), U) less the mean of f, for each component: with
+        # v ~ N(m, s^2), a = (L - m) / s and b = (U - m) / s
+        #     E y = m + (L - m) Phi(a) + s phi(a) + (U - m) Phi(-b) - s phi(b)
+        # from the moments without limits, what each limit takes, and what it gives.
         centre = mixture.moments[0]
+        means, s = mixture.means - centre[:, None], np.sqrt(mixture.variance + noise)[:, None]
+        first, second = means.copy(), means**2 + s**2
+        for end, side in ((low, 1.0), (high, -1.0)):
+            if np.isinf(end):
+                continue
+            limit = end - centre[:, None]
+            away = limit - means
+            z = side * away / s
+            mass, density = ndtr(z), side * s * _INV_SQRT_2PI * np.exp(-0.5 * z**2)
+            first += mass * away + density
+            second += mass * (limit**2 - means**2 - s**2) + density * (means + limit)
         off = first @ mixture.weights
         variance = second @ mixture.weights - off**2
         summary = {"y_mean": centre + off, "y_sd": np.sqrt(np.maximum(variance, 0.0))}
@@ -375,43 +394,6 @@ def _as_bounds(y: ArrayLike, n: int) -> FloatArray:
                 f"({int(wrong.sum())} such row(s)): {advice}."
             )
     return bounds.copy()
-
-
-def _censored_data(data: Any) -> FloatArray:
-    """Bounds of a ``scipy.stats.CensoredData``, in the order in which it keeps them."""
-    seen, left, right = data._uncensored, data._left, data._right
-    columns = [
-        (seen, seen),
-        (np.full(left.size, -np.inf), left),
-        (right, np.full(right.size, np.inf)),
-    ]
-    parts = [np.column_stack(pair) for pair in columns]
-    return np.concatenate([*parts, np.reshape(data._interval, (-1, 2))])
-
-
-def _censored_moments(
-    mixture: Mixture, noise: float, low: float, high: float
-) -> tuple[FloatArray, FloatArray]:
-    r"""First and second moment of min(max(v, L), U) less the mean of f, for each component.
-
-    With :math:`v \sim N(m, s^2)`, :math:`a = (L - m) / s` and :math:`b = (U - m) / s`
-
-    .. math:: \mathrm E\, y = m + (L - m) \Phi(a) + s \phi(a) + (U - m) \Phi(-b) - s \phi(b)
-    """
-    centre = mixture.moments[0][:, None]
-    means = mixture.means - centre
-    s = np.sqrt(mixture.variance + noise)[:, None]
-    first, second = means.copy(), means**2 + s**2
-    # From the moments without limits: what each limit takes, and what it gives.
-    for limit, side in ((low - centre, 1.0), (high - centre, -1.0)):
-        if np.isinf(limit).any():
-            continue
-        away = limit - means
-        z = side * away / s
-        mass, density = ndtr(z), side * s * _INV_SQRT_2PI * np.exp(-0.5 * z**2)
-        first += mass * away + density
-        second += mass * (limit**2 - means**2 - s**2) + density * (means + limit)
-    return first, second
 
 
 # Values with noise of heavy tails.

@@ -204,7 +204,8 @@ def plot_slice_density(
     point = _point_name(place, size, known[0] if X is None else X, known[1] if y is None else y)
     curves = {name: _at(each, place) for name, each in named.items()}
     if gaussian:
-        curves["Gaussian, same moments"] = _gaussian_like(next(iter(curves.values())))
+        mean, sd, _ = next(iter(curves.values())).moments
+        curves["Gaussian, same moments"] = LatentMarginals(mean[:, None], sd**2, np.ones(1))
     grid = _grid(curves)
 
     ax = drawing.axes_for(ax, figsize)
@@ -288,11 +289,6 @@ def _at(marginals: Marginals, index: int) -> Marginals:
             variance=marginals.variance[[index]],
         )
     return DrawnMarginals(marginals.draws[..., [index]])
-
-
-def _gaussian_like(marginals: Marginals) -> Marginals:
-    mean, sd, _ = marginals.moments
-    return LatentMarginals(mean[:, None], sd**2, np.ones(1))
 
 
 def _grid(curves: Mapping[str, Marginals]) -> FloatArray:

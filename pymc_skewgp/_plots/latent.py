@@ -190,7 +190,9 @@ def plot_prior_draws(
     x, column = drawing.as_line("X", X)
     count = as_count("draws", draws)
     x = np.sort(x)
-    sun = _prior_at(gp, x[:, None], values)
+    graph = process_at(gp, [x[:, None]], _JITTER)
+    parts = [graph.mu, graph.scale, graph.cross_cov, graph.truncation, graph.latent_cov]
+    sun = SUN.from_cross_cov(*(compile_at([], part, values)() for part in parts))
     drawn = sun.sample(count, random_seed)
 
     ax = drawing.axes_for(ax, figsize)
@@ -204,12 +206,6 @@ def plot_prior_draws(
     ax.set(xlabel=column, ylabel="f")
     drawing.legend_on_top(ax, ncols=2)
     return ax
-
-
-def _prior_at(gp: SkewGP, X: FloatArray, point: Point) -> SUN:
-    graph = process_at(gp, [X], _JITTER)
-    parts = [graph.mu, graph.scale, graph.cross_cov, graph.truncation, graph.latent_cov]
-    return SUN.from_cross_cov(*(compile_at([], part, point)() for part in parts))
 
 
 def _mark_pseudo_points(ax: Axes, gp: SkewGP, point: Point) -> None:

@@ -99,9 +99,11 @@ def plot_skewness(
     limit = _limit(value, vmax)
     triangles = _triangles(inputs) if kind == "contour" else None
     ax = drawing.axes_for(ax, figsize)
-    scale = {"cmap": cmap, "vmin": -limit, "vmax": limit}
+    scale: dict[str, Any] = {"cmap": cmap, "vmin": -limit, "vmax": limit}
     if triangles is not None:
-        drawn = _draw_contours(ax, triangles, value, limit, scale)
+        levels = np.linspace(-limit, limit, _N_LEVELS + 1)
+        extend = "both" if np.abs(value).max() > limit else "neither"
+        drawn = ax.tricontourf(triangles, value, levels=levels, extend=extend, **scale)
     elif labels is not None and X_data is None:
         # The labels of the very points that are coloured are their markers.
         drawn = _draw_points(ax, inputs, value, scale, labels)
@@ -181,18 +183,6 @@ def _triangles(X: FloatArray) -> Triangulation:
             f"contours need at least 3 points that are not on one line, got {len(X)}: use "
             f'kind="scatter". ({error})'
         ) from error
-
-
-def _draw_contours(
-    ax: Axes, triangles: Triangulation, value: FloatArray, limit: float, scale: dict[str, Any]
-) -> Any:
-    return ax.tricontourf(
-        triangles,
-        value,
-        levels=np.linspace(-limit, limit, _N_LEVELS + 1),
-        extend="both" if np.abs(value).max() > limit else "neither",
-        **scale,
-    )
 
 
 # Nominal against actual probability of intervals.

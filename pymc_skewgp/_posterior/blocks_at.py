@@ -189,6 +189,8 @@ class SitesAt(BlockAt):
         """See `BlockAt`."""
         found = self.block.gradient(mean, spread)
         own = self._sites.slopes_of_numbers(found)
+        if self.hard is not None:  # of a constraint: none in variance and nugget, its last numbers
+            own[2:] = [np.zeros(x.shape) for x in own[2:]]
         return [_NO_SLOPE, found.factor, found.offset, found.noise, *own]
 
 
@@ -325,39 +327,27 @@ class _MadeLater:
         return self._found(groups, eta)
 
 
-class LimitsAt(SitesAt):
+def limits_at(log_constant: FloatArray, *numbers: FloatArray) -> SitesAt | None:
     """A constraint: limits of f, or of a derivative of phi' c, with next to no noise.
 
     Parameters
     ----------
-    log_constant : float
+    log_constant : ndarray, shape ()
     phi, mean, noise : ndarray
         `noise` is what features leave, and the share of the variance that is a nugget.
     lower, upper : ndarray, shape (k,)
     variance, nugget : ndarray, shape (k,)
         Of f in the prior, and the nugget's alone.
     """
-
-    def __init__(self, log_constant: float, *numbers: FloatArray) -> None:
-        phi, mean, noise, lower, upper, variance, nugget = numbers
-        columns = lower, upper, np.full(mean.size, np.nan), np.zeros(mean.size)
-        super().__init__(phi, LearntRows(columns, mean, noise), log_constant)
-        sd, shares = np.sqrt(variance), (noise / variance, nugget / variance)
-        limits = (lower - mean) / sd, (upper - mean) / sd
-        self.hard = RowsBeside(phi / sd[:, None], *limits, *shares)
-
-    def slopes(self, mean: FloatArray, spread: FloatArray) -> Sequence[FloatArray]:
-        """See `BlockAt`."""
-        *found, value, _ = super().slopes(mean, spread)
-        return [*found, 0.0 * value, 0.0 * value]  # none in variance and nugget
-
-
-def limits_at(log_constant: FloatArray, *numbers: FloatArray) -> LimitsAt | None:
-    """Makes `LimitsAt`."""
-    phi, mean, noise, *_, variance, _ = numbers
+    phi, mean, noise, lower, upper, variance, nugget = numbers
     if not (all_finite(log_constant, phi, mean, noise) and (variance > 0.0).all()):
         return None
-    return LimitsAt(float(log_constant), *numbers)
+    columns = lower, upper, np.full(mean.size, np.nan), np.zeros(mean.size)
+    found = SitesAt(phi, LearntRows(columns, mean, noise), float(log_constant))
+    sd, shares = np.sqrt(variance), (noise / variance, nugget / variance)
+    limits = (lower - mean) / sd, (upper - mean) / sd
+    found.hard = RowsBeside(phi / sd[:, None], *limits, *shares)
+    return found
 
 
 # Signs of f at pseudo-points, as rows of f less its mean in standard deviations.

@@ -212,5 +212,7 @@ def hard_rows(
         rows, mean = in_prior_units(data.rows(), prior, data), prior.mean("X", data.X, derivative)
         variance = np.einsum("ij,ij->i", phi, phi) + rest
         numbers = phi, mean, rows.S + rest, rows.lower, rows.upper, variance, rows.S
-        parts.append(blocks_at.LimitsAt(0.0, *numbers).hard)
+        limits = blocks_at.limits_at(np.zeros(()), *numbers)
+        assert limits is not None  # all numbers are checked
+        parts.append(limits.hard)
     return RowsBeside.joined(parts)

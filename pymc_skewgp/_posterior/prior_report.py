@@ -280,17 +280,14 @@ def _at_twice_the_rank(
 ) -> dict[str, xr.DataArray]:
     """EP's evidence on all rows, with these features and with twice as many."""
     both = [features, doubled.features(exact, sets[0].X)]
-    values = [_ep_evidence(exact, some, sets) for some in both]
+    priors = [replace(exact, cov_func=bases.FiniteRankKernel(some)) for some in both]
+    fits = [FiniteRankFit(*known, sets) for known in zip(priors, both, strict=True)]
+    values = [fit.ep_log_evidence for fit in fits]
     rank = [some.rank for some in both]
     return {
         "ep_log_evidence": xr.DataArray(values, dims="features", attrs={"ranks": rank}),
         "rank": xr.DataArray(rank, dims="features"),
     }
-
-
-def _ep_evidence(exact: Prior, features: Features, sets: tuple[DataSet, ...]) -> float:
-    prior = replace(exact, cov_func=bases.FiniteRankKernel(features))
-    return FiniteRankFit(prior, features, sets).ep_log_evidence
 
 
 def _warn(report: xr.Dataset) -> None:
