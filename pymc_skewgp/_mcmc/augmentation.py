@@ -303,7 +303,12 @@ class Augmentation:
         predictor = self._intervals.of(f) + self._intervals.a
         lower, upper = (x[s:] - predictor for x in self.limits)
         noise, exact_noise = self._noise.within(lower, upper, rng)
-        latent, exact = self._latent_draw(f, rng)
+        latent, exact = np.empty(0), True
+        if s:
+            prior, (regression, cov, _) = self.model.prior, self._latent_given
+            white = solve_triangular(self._chol, f - prior.mu, lower=True, check_finite=False)
+            mean = regression @ white + prior.truncation
+            latent, exact = draw_one(mean, cov, self.limits[0][:s], self.limits[1][:s], rng)
         u = np.concatenate([latent, predictor + noise]) - self.mean
         # Round-off may leave a row at its limit.
         u = np.maximum(u, np.nextafter(self.lower, np.inf))
@@ -348,19 +353,6 @@ class Augmentation:
                 points.chol, at_points, lower=True, trans="T", check_finite=False
             )
         return mu + f.T
-
-    def _latent_draw(self, f: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, bool]:
-        """x0 + truncation given f."""
-        s, prior = self._n_latent, self.model.prior
-        if not s:
-            return np.empty(0), True
-        regression, cov, _ = self._latent_given
-        white = solve_triangular(
-            self._chol, f - prior.mu, lower=True, check_finite=False, overwrite_b=True
-        )
-        mean = regression @ white + prior.truncation
-        lower, upper = self.limits
-        return draw_one(mean, cov, lower[:s], upper[:s], rng)
 
 
 class _Points(NamedTuple):

@@ -22,13 +22,6 @@ from pymc_skewgp._validation import FloatArray, as_vector
 _LARGEST_MEAN = 2.0**62
 
 
-def as_counts(y: ArrayLike, n: int) -> NDArray[np.int64]:
-    """Counts of 0 and more, one a row of X."""
-    counts = base.as_integers(y, n, "count")
-    base.refuse_rows("y", counts, counts < 0, "hold counts of 0 and more")
-    return counts
-
-
 def as_exposure(exposure: Any, n: int) -> FloatArray:
     """Positive exposures of n rows; a number stands for all."""
     each = as_vector("exposure", exposure, n)
@@ -131,7 +124,9 @@ class _Counts(_LogLink):
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Counts as integers, with the parameters checked."""
         as_exposure(self.exposure, n)
-        return as_counts(y, n)
+        counts = base.as_integers(y, n, "count")
+        base.refuse_rows("y", counts, counts < 0, "hold counts of 0 and more")
+        return counts
 
 
 # Counts with a log link.

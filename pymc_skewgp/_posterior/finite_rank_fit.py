@@ -389,21 +389,20 @@ class FiniteRankValues(FiniteRankFit):
         return found, None if joint is None else joint + spread.T @ spread
 
     def _here(self, joint: bool, group: int) -> Regression:
-        found = [self._at_values(data) for data in self._sets]
-        centre, variance = (np.concatenate([x[i] for x in found]) for i in (0, 1))
-        return Regression(centre, variance, np.concatenate([x[2] for x in found], axis=1))
-
-    def _at_values(self, data: DataSet) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Of f at the inputs of the data: given c, and what rows say of e there."""
-        centre, rest, solved = self._features_at("X", data.X, 1, data.values.derivative)
-        rest = rest * self.features.between[0, 0]
-        rows = data.rows()
-        design = as_matrix(rows.A, rows.n_rows)  # with one number a row
-        precision = (design * design).T @ (1.0 / rows.S)
-        pull = design.T @ ((rows.value - rows.a) / rows.S)
-        share = rest * precision / (1.0 + rest * precision)
-        known = np.divide(pull, precision, out=np.zeros(centre.size), where=precision > 0.0)
-        return centre + share * (known - centre), rest * (1.0 - share), solved * (1.0 - share)
+        found = []
+        for data in self._sets:
+            centre, rest, solved = self._features_at("X", data.X, 1, data.values.derivative)
+            rest = rest * self.features.between[0, 0]
+            rows = data.rows()
+            design = as_matrix(rows.A, rows.n_rows)  # with one number a row
+            precision = (design * design).T @ (1.0 / rows.S)
+            pull = design.T @ ((rows.value - rows.a) / rows.S)
+            share = rest * precision / (1.0 + rest * precision)
+            known = np.divide(pull, precision, out=np.zeros(centre.size), where=precision > 0.0)
+            centre = centre + share * (known - centre)
+            found.append((centre, rest * (1.0 - share), solved * (1.0 - share)))
+        return Regression(*(np.concatenate(x, axis=-1) for x in zip(*found, strict=True)))
 
 
 def finite_rank_fit(prior: Prior, features: Features, sets: tuple[DataSet, ...]) -> FiniteRankFit:
