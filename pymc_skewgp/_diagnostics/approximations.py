@@ -21,13 +21,7 @@ from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.binary import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.probability import Probability
-from pymc_skewgp._posterior.gaussian_posterior import (
-    GaussianPosterior,
-    continue_draws,
-    ep_posterior,
-    laplace_posterior,
-    with_pseudo_points,
-)
+from pymc_skewgp._posterior import gaussian_posterior as gaussians
 from pymc_skewgp._posterior.output import LatentMarginals, as_datatree
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._posterior.prior import Prior
@@ -270,13 +264,14 @@ def _continued(
     with no_warnings():  # of the jitter that f at one of the data needs
         for function in range(k):  # independent of each other
             own = f.reshape(-1, f.shape[2])[:, function::k]
-            points, values = with_pseudo_points(problem.prior, problem.X, own, rng)
-            further = continue_draws(problem.prior, points, values, problem.new)
-            each.append(further.marginals(replicate))
-            drawn.append(further.sample(rng))
-    means = np.stack([one.means for one in each], axis=1).reshape(-1, replicate.size)
-    variance = np.stack([one.variance for one in each], axis=1).ravel()
-    at = _mixture(means, variance, k, replicate)
+            points, values = gaussians.with_pseudo_points(problem.prior, problem.X, own, rng)
+            means, cov = gaussians.continue_draws(problem.prior, points, values, problem.new)
+            each.append((means, np.maximum(cov.diagonal(), 0.0)))
+            drawn.append(
+                gaussians.GaussianPosterior(means.T, cov, np.nan).sample(means.shape[1], rng)
+            )
+    means, variance = (np.stack(x, axis=1) for x in zip(*each, strict=True))
+    at = _mixture(means.reshape(-1, replicate.size), variance.ravel(), k, replicate)
     return at, np.stack(drawn, axis=2).reshape(*f.shape[:2], -1)
 
 
@@ -319,7 +314,7 @@ def _compile_lin_ess() -> None:
         truncated_mvn(np.eye(4), lower, None, n_draws=8, method="lin_ess")
 
 
-def gaussian(problem: Problem, fit: Callable[..., GaussianPosterior]) -> Approximation:
+def gaussian(problem: Problem, fit: Callable[..., gaussians.GaussianPosterior]) -> Approximation:
     """Expectation propagation, or Laplace's approximation at the mode of f."""
     data = problem.X, problem.labels, problem.new, problem.likelihood
     found = fit(problem.prior, *data, **problem.options)
@@ -453,8 +448,8 @@ def extras(problem: Problem, fit: str, draws: str) -> Approximation:
 METHODS: dict[str, Callable[[Problem], Approximation]] = {
     "exact": partial(sampled, method="twisted"),
     "lin_ess": partial(sampled, method="lin_ess"),
-    "ep": partial(gaussian, fit=ep_posterior),
-    "laplace": partial(gaussian, fit=laplace_posterior),
+    "ep": partial(gaussian, fit=gaussians.ep_posterior),
+    "laplace": partial(gaussian, fit=gaussians.laplace_posterior),
     "advi": partial(variational, method="advi"),
     "fullrank_advi": partial(variational, method="fullrank_advi"),
     "latent_nuts": _nuts,

@@ -9,14 +9,9 @@ import numpy as np
 from scipy.special import entr, xlogy
 from xarray import Dataset, DataTree
 
+from pymc_skewgp._diagnostics import marginals as marginal
 from pymc_skewgp._diagnostics.approximations import Approximation, predicted_probability
-from pymc_skewgp._diagnostics.marginals import (
-    DrawnMarginals,
-    Labelled,
-    Marginals,
-    drawn_variable,
-    labelled_marginals,
-)
+from pymc_skewgp._diagnostics.marginals import Marginals
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.binary import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Likelihood
@@ -92,7 +87,7 @@ def wasserstein(approximation: Marginals, exact: Marginals) -> Distance:
         return np.where(unit > 0, area / np.where(unit > 0, unit, 1.0), 0.0)
 
     noise = 0.0
-    if isinstance(approximation, DrawnMarginals):
+    if isinstance(approximation, marginal.DrawnMarginals):
         below = np.clip(exact.cdf_values(grid), 0.0, 1.0)  # round-off
         area = np.trapezoid(np.sqrt(below * (1.0 - below)), axis=0) * step
         relative = np.where(sd > 0, area / np.where(sd > 0, sd, 1.0), 0.0)
@@ -103,7 +98,7 @@ def wasserstein(approximation: Marginals, exact: Marginals) -> Distance:
 def skewness_error(approximation: Marginals, exact: Marginals) -> Distance:
     """Mean absolute difference of the skewness of marginals to that of the exact ones."""
     noise = 0.0
-    if isinstance(approximation, DrawnMarginals):
+    if isinstance(approximation, marginal.DrawnMarginals):
         noise = float(_MEAN_ABSOLUTE * approximation.moment_errors.skewness.mean())
     return _mean_distance(
         approximation, exact, lambda m: m.moments.skewness, lambda a, b: np.abs(a - b), noise
@@ -148,13 +143,13 @@ def _mean_distance(
 
 def parts(marginals: Marginals) -> Iterator[Marginals]:
     """Marginals from parts of the draws that hardly depend on each other; none without draws."""
-    if isinstance(marginals, DrawnMarginals):
+    if isinstance(marginals, marginal.DrawnMarginals):
         n_chains, n_draws, _ = marginals.draws.shape
         stretches = -(-_BLOCKS // n_chains)
         if n_draws >= 4 * stretches:
             for piece in np.array_split(marginals.draws, stretches, axis=1):
                 for chain in piece:
-                    yield DrawnMarginals(chain[None])
+                    yield marginal.DrawnMarginals(chain[None])
     elif marginals.weights.size >= 4 * _BLOCKS:
         for chosen in _blocks(marginals):
             weights = marginals.weights[chosen]
@@ -260,8 +255,8 @@ def coverage(
             "the first argument is the result of sbc, which knows the truth: give it alone, "
             "without an exact posterior."
         )
-    points = labelled_marginals(source, var=var, group=group)
-    reference = labelled_marginals(exact, var=var, group=group)
+    points = marginal.labelled_marginals(source, var=var, group=group)
+    reference = marginal.labelled_marginals(exact, var=var, group=group)
     if points.shape != reference.shape:
         raise ValueError(
             "the approximation and the exact posterior are at different points: they have "
@@ -284,7 +279,7 @@ def coverage(
     return result.assign(mean=("prob", mean), mean_se=("prob", mean_error))
 
 
-def _refuse_another_order(points: Labelled) -> None:
+def _refuse_another_order(points: marginal.Labelled) -> None:
     """Rows that are numbered, but not in order, were moved after they were drawn."""
     for name, coordinate in points.coords.items():
         numbers = np.asarray(coordinate)
@@ -297,7 +292,7 @@ def _refuse_another_order(points: Labelled) -> None:
                 )
 
 
-def _named(source: Any, points: Labelled) -> set[Hashable]:
+def _named(source: Any, points: marginal.Labelled) -> set[Hashable]:
     """Coordinates that somebody gave; those of objects without names are only numbers."""
     return set(points.coords) if isinstance(source, DataTree) else set()
 
@@ -311,7 +306,7 @@ def interval_coverage(
     low, high = np.split(value, 2)
     # Errors of the two ends: as if independent, which they are nearly, far apart in the cdf.
     variance = np.square(error).reshape(2, *low.shape).sum(axis=0)
-    if isinstance(approximation, DrawnMarginals):
+    if isinstance(approximation, marginal.DrawnMarginals):
         # The probability between two order statistics has a beta distribution, whatever F.
         variance += (probs * (1.0 - probs))[:, None] / approximation.ess
     else:
@@ -363,7 +358,7 @@ def _of_the_truth(tree: Any, probs: FloatArray, var: str) -> Dataset:
             "coverage needs the exact posterior as its second argument, or the result of sbc as "
             f"its only one; got one argument, {_found(tree)}."
         )
-    array = drawn_variable(tree, var, "prior_sbc")
+    array = marginal.drawn_variable(tree, var, "prior_sbc")
     points = array.isel(chain=0, draw=0, drop=True)
     place = array.values.reshape(-1, *points.shape)
     hit = np.abs(place - 0.5) <= 0.5 * probs.reshape(-1, 1, *(1 for _ in points.shape))
@@ -482,7 +477,7 @@ def measured(found: Approximation, exact: Standard) -> dict[str, float]:
     if exact.test is not None:
         row["information"] = information_score(exact.test, p.value, float(exact.labels.mean()))
         row["brier"] = brier_score(exact.test, p.value)
-    if found.drawing and isinstance(found.marginals, DrawnMarginals):
+    if found.drawing and isinstance(found.marginals, marginal.DrawnMarginals):
         n = found.tree["posterior"].dataset["f"][0, 0].size
         row["ess_per_second"] = float(found.marginals.ess[:n].min()) / found.drawing
     return row
@@ -600,7 +595,7 @@ def posterior_skewness(source: Any, *, var: str = "f", group: str = "posterior")
     >>> bool((found["skewness"] > 5 * found["skewness_se"]).all())
     True
     """
-    points = labelled_marginals(source, var=var, group=group)
+    points = marginal.labelled_marginals(source, var=var, group=group)
     if group != "posterior" and not isinstance(source, DataTree):
         raise ValueError(
             f"group={group!r} names a group of a DataTree, got a {type(source).__name__}: for new "

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -149,18 +149,19 @@ def sbc(
         "options": dict(options or {}),
     }
     values = as_point(point)
-    prior, form = _prior_and_form(gp, inputs, y, likelihood, values)
-    _refuse_unknown_likelihood(method, form)
+    prior, form = _prior_and_form(gp, inputs, y, likelihood, values, method)
+    known, k = form.likelihood, form.values.n_functions
     root = np.random.SeedSequence([as_number(random_seed)])
     rng = np.random.default_rng(root.spawn(1)[0])
     none = np.zeros((0, inputs.shape[1]))
-    common["likelihood"] = form.likelihood
-    setting = _Setting(method, Problem(gp, values, prior, inputs, form.y, none, **common))
-    truth = _true_functions(prior, form, count, rng)
+    setting = Problem(gp, values, prior, inputs, form.y, none, likelihood=known, **common)
+    run = METHODS[method] if isinstance(method, str) else method
+    truth = draw_prior(prior, form.X, count * k, rng)
+    truth = truth if k == 1 else truth.reshape(count, k, -1).swapaxes(1, 2)
     data = _simulated(form, truth, simulate, rng)
     seeds = root.spawn(count)
     chunks = [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
-    work = [(setting, truth[c], data[c], seeds[c]) for c in chunks]
+    work = [(run, setting, truth[c], data[c], seeds[c]) for c in chunks]
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
     places: list[dict[str, FloatArray]] = []
     with Progress(*columns, disable=not progressbar) as progress:
@@ -184,7 +185,7 @@ def draw_prior(prior: Prior, X: FloatArray, n_draws: int, rng: np.random.Generat
 
 
 def _prior_and_form(
-    gp: SkewGP, X: FloatArray, y: Any, likelihood: Any, point: Mapping[str, Any]
+    gp: SkewGP, X: FloatArray, y: Any, likelihood: Any, point: Mapping[str, Any], method: Any
 ) -> tuple[Prior, DataSet]:
     """The prior, and data of the form that is simulated."""
     if isinstance(likelihood, Likelihood) and not likelihood.has_data:
@@ -199,28 +200,16 @@ def _prior_and_form(
             "without y the form of the data is taken from zeros, which this likelihood refuses: "
             f"give y of the form that is simulated. {error}"
         ) from error
-    return posterior.prior, as_data_sets(X, form, posterior.likelihood)[0]
-
-
-def _refuse_unknown_likelihood(method: Any, form: DataSet) -> None:
-    known = form.likelihood
-    if callable(method) or (isinstance(known, BernoulliProbit) and known.independent):
-        return
-    methods = ROW_METHODS if form.values.n_functions == 1 else _SEVERAL_FUNCTIONS
-    if method not in methods:
+    (found,) = as_data_sets(X, form, posterior.likelihood)
+    known = found.likelihood
+    methods = ROW_METHODS if found.values.n_functions == 1 else _SEVERAL_FUNCTIONS
+    is_plain = isinstance(known, BernoulliProbit) and known.independent
+    if not (callable(method) or is_plain or method in methods):
         raise ValueError(
             f"method {method!r} does not know {known!r}: use one of {list(methods)}, or a "
             "function of your own."
         )
-
-
-def _true_functions(
-    prior: Prior, form: DataSet, n_draws: int, rng: np.random.Generator
-) -> FloatArray:
-    """Draws of f at the inputs, shape (n_draws, n); (n_draws, n, K) for K functions."""
-    k = form.values.n_functions
-    f = draw_prior(prior, form.X, n_draws * k, rng)
-    return f if k == 1 else f.reshape(n_draws, k, -1).swapaxes(1, 2)
+    return posterior.prior, found
 
 
 def _simulated(
@@ -275,45 +264,28 @@ def _run_all(work: list[Any], n_jobs: int | None) -> Any:
                 f"n_jobs={n_jobs} needs joblib: pip install joblib.", name="joblib"
             ) from None
         for arguments in work:
-            yield [_simulate(*arguments)]
+            yield [_simulate(arguments)]
         return
     together = joblib.Parallel(n_jobs=n_jobs)
     size = max(1, joblib.effective_n_jobs(n_jobs))
     for start in range(0, len(work), size):
         some = work[start : start + size]
-        yield together(joblib.delayed(_simulate_parcel)(_Parcel(a)) for a in some)
+        yield together(joblib.delayed(_simulate)(_Work(each)) for each in some)
 
 
-class _Setting(NamedTuple):
-    """What all simulations share: the method, and the problem without its data and seed."""
-
-    method: str | Callable[[Problem], Approximation]
-    problem: Problem
-
-
-class _Parcel:
+class _Work(tuple[Any, ...]):
     """Arguments that a model of PyMC may hang on: joblib's own pickling knows no such thing."""
 
-    def __init__(self, arguments: Any) -> None:
-        self.arguments = arguments
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"arguments": cloudpickle.dumps(self.arguments)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.arguments = cloudpickle.loads(state["arguments"])
+    def __reduce__(self) -> Any:
+        return cloudpickle.loads, (cloudpickle.dumps(tuple(self)),)
 
 
-def _simulate_parcel(parcel: _Parcel) -> dict[str, FloatArray]:
-    return _simulate(*parcel.arguments)
+def _simulate(work: tuple[Any, ...]) -> dict[str, FloatArray]:
+    """Place of the truth in each posterior, (n_simulations, ...), by quantity.
 
-
-def _simulate(
-    setting: _Setting, truth: FloatArray, data: list[Data], seeds: list[np.random.SeedSequence]
-) -> dict[str, FloatArray]:
-    """Place of the truth in each posterior, (n_simulations, ...), by quantity."""
-    method, problem = setting
-    run = METHODS[method] if isinstance(method, str) else method
+    Of the method, the problem without its data and seed, and the functions, data and seeds.
+    """
+    run, problem, truth, data, seeds = work
     places = []
     for f, y, seed in zip(truth, data, seeds, strict=True):
         number, tie = (int(x) for x in seed.generate_state(2))

@@ -31,7 +31,7 @@ from pymc_skewgp._gaussian.twisted import twist
 from pymc_skewgp._gaussian.univariate import draw_truncated, log_ndtr_interval
 from pymc_skewgp._gaussian.weights import systematic_resample
 from pymc_skewgp._mcmc.model import ConjugateModel
-from pymc_skewgp._observations.observations import Observations, rows_of_blocks
+from pymc_skewgp._observations.observations import Observations, add_noise, rows_of_blocks
 from pymc_skewgp._posterior.conditioning import with_own_noise
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
@@ -204,7 +204,9 @@ class Augmentation:
         latent_cov[np.diag_indices_from(latent_cov)] *= 1.0 + _BLUR
         self._latent_cov = latent_cov
         self._points = points = _points_of(prior, observed)
-        self._intervals = rows = observed if points is None else points.others(observed)
+        self._intervals = rows = (
+            observed if points is None else with_own_noise(observed, points.rows)
+        )
         # Covariance of f with the rows of u, before points.
         self._row_cov = np.hstack([prior.cross_cov, rows.of(prior.scale).T])
         if not (rows.variances > 0).all():
@@ -241,10 +243,7 @@ class Augmentation:
         matrix[:s, s:] = matrix[s:, :s].T
         block = matrix[s:, s:]
         block[:] = symmetric(block)
-        if rows.S.ndim == 1:
-            block[np.diag_indices_from(block)] += rows.S
-        else:
-            block += rows.S
+        add_noise(block, rows.S)
         if self._points is not None:
             matrix -= self._half.T @ self._half
         return DenseCovariance(matrix, "the covariance of the observations")
@@ -304,7 +303,12 @@ class Augmentation:
         predictor = self._intervals.of(f) + self._intervals.a
         lower, upper = (x[s:] - predictor for x in self.limits)
         noise, exact_noise = self._noise.within(lower, upper, rng)
-        latent, exact = self._latent_draw(f, rng)
+        latent, exact = np.empty(0), True
+        if s:
+            prior, (regression, cov, _) = self.model.prior, self._latent_given
+            white = solve_triangular(self._chol, f - prior.mu, lower=True, check_finite=False)
+            mean = regression @ white + prior.truncation
+            latent, exact = draw_one(mean, cov, self.limits[0][:s], self.limits[1][:s], rng)
         u = np.concatenate([latent, predictor + noise]) - self.mean
         # Round-off may leave a row at its limit.
         u = np.maximum(u, np.nextafter(self.lower, np.inf))
@@ -345,21 +349,10 @@ class Augmentation:
                 at_points -= self._half @ solved
             f += self._row_cov @ solved
         if points is not None and at_points is not None:
-            f += points.pull(at_points)
+            f += points.f_cov @ solve_triangular(
+                points.chol, at_points, lower=True, trans="T", check_finite=False
+            )
         return mu + f.T
-
-    def _latent_draw(self, f: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, bool]:
-        """x0 + truncation given f."""
-        s, prior = self._n_latent, self.model.prior
-        if not s:
-            return np.empty(0), True
-        regression, cov, _ = self._latent_given
-        white = solve_triangular(
-            self._chol, f - prior.mu, lower=True, check_finite=False, overwrite_b=True
-        )
-        mean = regression @ white + prior.truncation
-        lower, upper = self.limits
-        return draw_one(mean, cov, lower[:s], upper[:s], rng)
 
 
 class _Points(NamedTuple):
@@ -386,20 +379,11 @@ class _Points(NamedTuple):
     f_cov: FloatArray
     noise: RowNoise
 
-    def others(self, observed: Observations) -> Observations:
-        """The intervals, their noise independent of that of the points."""
-        return with_own_noise(observed, self.rows)
-
     def gap(self, f: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Residuals less those of prior draws f, columns without their mean, whitened."""
         simulated = self.rows.of(f) - self.noise.free(f.shape[1], rng)
         half = solve_triangular(self.chol, simulated, lower=True, check_finite=False)
         return self.white[:, None] - half
-
-    def pull(self, half: FloatArray) -> FloatArray:
-        """What whitened gaps move f by."""
-        solved = solve_triangular(self.chol, half, lower=True, trans="T", check_finite=False)
-        return self.f_cov @ solved
 
 
 def _points_of(prior: SunParameters, observed: Observations) -> _Points | None:
@@ -409,10 +393,7 @@ def _points_of(prior: SunParameters, observed: Observations) -> _Points | None:
     rows = observed if chosen.all() else observed.rows(chosen)
     f_cov = rows.of(prior.scale).T
     matrix = symmetric(rows.of(f_cov))
-    if rows.S.ndim == 1:
-        matrix[np.diag_indices_from(matrix)] += rows.S
-    else:
-        matrix += rows.S
+    add_noise(matrix, rows.S)
     chol, _ = linalg.cholesky("the covariance of the observed values", matrix)
     log_density, white = _log_normal(chol, rows.value - rows.of(prior.mu) - rows.a)
     return _Points(rows, chol, white, log_density, f_cov, RowNoise(rows.S))

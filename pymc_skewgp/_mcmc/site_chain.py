@@ -13,27 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_skewgp._errors import EPConvergenceWarning, no_warnings
+from pymc_skewgp._gaussian import escalation as policy
 from pymc_skewgp._gaussian.ep import EPResult, fit_ep
-from pymc_skewgp._gaussian.escalation import (
-    DEFAULT,
-    Rung,
-    SamplerSettings,
-    first_accepted,
-    pilot_log_weights,
-)
 from pymc_skewgp._gaussian.pairs import Pairs
 from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess
 from pymc_skewgp._limits import few_blas_threads
+from pymc_skewgp._mcmc import site_target
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.model import ConjugateModel, Move, Walk
-from pymc_skewgp._mcmc.site_target import (
-    ModeJumps,
-    Reference,
-    SitePairs,
-    SiteTarget,
-    pick,
-    site_map,
-)
 from pymc_skewgp._mcmc.slices import HyperparameterMove, SliceState
 from pymc_skewgp._posterior.draws_with_evidence import sun_given
 from pymc_skewgp._posterior.fits import site_draws
@@ -68,7 +55,7 @@ class RowsAndSites:
         self._given = given = sun_given(prior, model.observations)
         # The weight of a state needs a proposal without a leading direction.
         with no_warnings():
-            self._proposal = site_draws(given, sites, s, rung=DEFAULT.move_rungs[0]).proposal
+            self._proposal = site_draws(given, sites, s, rung=policy.DEFAULT.move_rungs[0]).proposal
 
     def step(
         self, f: FloatArray, target: Augmentation, n_pairs: int, rng: np.random.Generator
@@ -84,7 +71,7 @@ class RowsAndSites:
         pairs = Pairs(*(np.concatenate([x, y], axis=-1) for x, y in zip(own, others, strict=True)))
         if not np.isfinite(pairs.log_plus[0]):
             return f, {}, exact
-        c, stats = pick(pairs, rng)
+        c, stats = site_target.pick(pairs, rng)
         moved: FloatArray = given.mean[s:] + given.factor[s:] @ c
         return (moved if stats["accept"] else f), stats, exact
 
@@ -208,11 +195,11 @@ class ConjugateSampler:
         self._fixed = fixed
         self._prepared: _Prepared | None = None
         self._block: _Block | None = None
-        self._jumps = ModeJumps()
+        self._jumps = site_target.ModeJumps()
 
     def forget(self) -> None:
         """Begin a chain: only what fixed parameters decide is kept, in case they are the same."""
-        self._block, self._jumps = None, ModeJumps()
+        self._block, self._jumps = None, site_target.ModeJumps()
         if not self._fixed:
             self._prepared = None
 
@@ -400,7 +387,7 @@ class SiteChain:
 
     def forget(self) -> None:
         """Begin a chain."""
-        self._reference, self._jumps = Reference(), ModeJumps()
+        self._reference, self._jumps = site_target.Reference(), site_target.ModeJumps()
         self._prepared = _Kept()
 
     def step(
@@ -441,11 +428,11 @@ class SiteChain:
                 state = ConjugateState(f, None, model, state.theta)
         return state, ConjugateInfo(target.n_rows > 0, exact and also_exact, stats)
 
-    def _given(self, u: FloatArray, target: Augmentation) -> SiteTarget:
+    def _given(self, u: FloatArray, target: Augmentation) -> site_target.SiteTarget:
         """Sites given the rows; without rows always the same."""
 
-        def make() -> SiteTarget:
-            return SiteTarget(target.model, u + target.mean)
+        def make() -> site_target.SiteTarget:
+            return site_target.SiteTarget(target.model, u + target.mean)
 
         return make() if target.n_rows else self._prepared.of(target.model, "given", make)
 
@@ -454,8 +441,8 @@ class SiteChain:
     ) -> tuple[FloatArray, dict[str, float]]:
         """Move f alone, without rows."""
         given = self._given(u, target)
-        here = self._prepared.of(target.model, "map", lambda: site_map(given, None))
-        weighed = SitePairs.around(c, here, None, self._n_pairs, rng).weighed(here)
+        here = self._prepared.of(target.model, "map", lambda: site_target.site_map(given, None))
+        weighed = site_target.SitePairs.around(c, here, None, self._n_pairs, rng).weighed(here)
         if not np.isfinite(weighed.log_evidence):
             return given.function(c), {}
         found, stats = weighed.pick(rng)
@@ -474,7 +461,9 @@ class SiteChain:
         theta = state.theta
         assert theta is not None
         known, given = self._reference.sites, self._given(u, target)
-        pairs = SitePairs.around(c, site_map(given, known), known, self._n_pairs, rng)
+        pairs = site_target.SitePairs.around(
+            c, site_target.site_map(given, known), known, self._n_pairs, rng
+        )
         theta, at = replace(move, pairs=pairs).sweep(theta, u, target, rng)
         if at.weighed is None or at.target is None:
             return ConjugateState(given.function(c), None, target.model, theta), {}
@@ -537,7 +526,10 @@ class IndependenceMove:
     """
 
     def __init__(
-        self, target: Augmentation, n_proposals: int, settings: SamplerSettings = DEFAULT
+        self,
+        target: Augmentation,
+        n_proposals: int,
+        settings: policy.SamplerSettings = policy.DEFAULT,
     ) -> None:
         self._target, self._n_proposals, self._settings = target, n_proposals, settings
         self._proposal: Any = None
@@ -549,7 +541,7 @@ class IndependenceMove:
             warnings.simplefilter("ignore", EPConvergenceWarning)
             return fit_ep(target.cov, target.lower, target.upper, tol=tol, max_sweeps=_EP_SWEEPS)
 
-    def _twisted(self, ep: EPResult, rung: Rung) -> Any:
+    def _twisted(self, ep: EPResult, rung: policy.Rung) -> Any:
         return rung.twist(self._target.cov, ep, self._target.lower, self._target.upper)
 
     def adapt(self) -> int:
@@ -559,12 +551,12 @@ class IndependenceMove:
         """
         ep, rng = self._fit(_EP_ADAPTED), np.random.default_rng(0)
 
-        def pilot(rung: Rung) -> tuple[Any, float]:
+        def pilot(rung: policy.Rung) -> tuple[Any, float]:
             proposal = self._twisted(ep, rung)
-            log_weights = pilot_log_weights(proposal, self._settings.move_pilot_draws, rng)
+            log_weights = policy.pilot_log_weights(proposal, self._settings.move_pilot_draws, rng)
             return proposal, relative_ess(_finite(log_weights))
 
-        self._proposal, fraction, _ = first_accepted(self._settings.move_rungs, pilot)
+        self._proposal, fraction, _ = policy.first_accepted(self._settings.move_rungs, pilot)
         refused = min(1.0 - fraction, 1.0 - 1e-9)
         if refused <= _MISSED:
             return 1

@@ -13,6 +13,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
 from pymc_skewgp._errors import no_warnings
+from pymc_skewgp._gaussian import weights as of_draws
 from pymc_skewgp._gaussian.coordinate_gaussian import (
     CoordinateGaussian,
     SiteLogDensity,
@@ -23,13 +24,6 @@ from pymc_skewgp._gaussian.ep import EPResult, fit_factors
 from pymc_skewgp._gaussian.modes import Target, find_modes
 from pymc_skewgp._gaussian.pairs import Pairs
 from pymc_skewgp._gaussian.tilted import SiteFactors
-from pymc_skewgp._gaussian.weights import (
-    PivotedFactor,
-    log_mean_exp,
-    normalized_weights,
-    pivoted_factor,
-    relative_ess,
-)
 from pymc_skewgp._mcmc.model import ConjugateModel, StudentTNoise
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.real_values import student_t
@@ -81,7 +75,7 @@ class SiteTarget:
         assert model.sites is not None
         self._sites: Sites = model.sites
         self.mean, matrix = _given_rows(model, rows)
-        self.factor: PivotedFactor = pivoted_factor(matrix)
+        self.factor: of_draws.PivotedFactor = of_draws.pivoted_factor(matrix)
         sites = self._sites
         offset = sites.of(self.mean) + sites.a
         self.density = SiteLogDensity(sites.log_prob, offset, sites.of(self.factor.columns))
@@ -288,7 +282,7 @@ class Weighed(NamedTuple):
     def log_evidence(self) -> float:
         """Log of the mean weight."""
         weights = _log_weights(self.pairs)
-        return log_mean_exp(weights) if np.isfinite(weights.max()) else -np.inf
+        return of_draws.log_mean_exp(weights) if np.isfinite(weights.max()) else -np.inf
 
     def pick(self, rng: np.random.Generator) -> tuple[FloatArray, dict[str, float]]:
         """The f of a member drawn by its weight, and what is known of the step."""
@@ -305,11 +299,11 @@ def _log_weights(pairs: Pairs) -> FloatArray:
 def pick(pairs: Pairs, rng: np.random.Generator) -> tuple[FloatArray, dict[str, float]]:
     """The coordinates of a member drawn by its weight; statistics, the first being the state's."""
     log_weights = _log_weights(pairs)
-    i = int(rng.choice(log_weights.size, p=normalized_weights(log_weights)))
+    i = int(rng.choice(log_weights.size, p=of_draws.normalized_weights(log_weights)))
     stats = {
         "accept": float(i != 0),
-        "log_weight": float(log_weights[i]) - log_mean_exp(log_weights),
-        "relative_ess": relative_ess(pairs.log_weights),
+        "log_weight": float(log_weights[i]) - of_draws.log_mean_exp(log_weights),
+        "relative_ess": of_draws.relative_ess(pairs.log_weights),
     }
     return np.concatenate([pairs.plus, pairs.minus], axis=1)[:, i], stats
 
@@ -412,7 +406,7 @@ class ModeJumps:
         log_weights[np.isnan(log_weights)] = -np.inf
         if not np.isfinite(log_weights[0]):
             return c
-        return candidates[:, rng.choice(n + 1, p=normalized_weights(log_weights))]
+        return candidates[:, rng.choice(n + 1, p=of_draws.normalized_weights(log_weights))]
 
     def through_noise(
         self, f: FloatArray, model: ConjugateModel, n: int, rng: np.random.Generator

@@ -223,7 +223,7 @@ class BernoulliProbit(_Probit, _Labels):
 
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
         """Log p(y_i | f_i)."""
-        z = _toward(y) * f
+        z = np.where(y == 1, 1.0, -1.0) * f
         # In place: for thousands of draws fresh memory costs as much as the function.
         return np.asarray(log_ndtr(z, out=z))
 
@@ -255,11 +255,6 @@ def probability_sd(mixture: base.Mixture) -> FloatArray:
     between = (p - (p @ mixture.weights)[:, None]) ** 2
     sd: FloatArray = np.sqrt((within + between) @ mixture.weights)
     return sd
-
-
-def _toward(y: NDArray[np.int64]) -> FloatArray:
-    """The direction of f that makes each label more probable, +1 or -1."""
-    return np.where(y == 1, 1.0, -1.0)
 
 
 # Numbers of trials and of successes, checked.

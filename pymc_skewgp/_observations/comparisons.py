@@ -24,14 +24,9 @@ from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp._gaussian.univariate import log_ndtr_interval
 from pymc_skewgp._gaussian.weights import IntArray, mean_probability
+from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations import probability
-from pymc_skewgp._observations.likelihood import (
-    Data,
-    Likelihood,
-    Mixture,
-    as_positive_parameter,
-    average_error,
-)
+from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
 from pymc_skewgp._observations.observations import Noise, Observations, intervals
 from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
 
@@ -201,7 +196,7 @@ def difference_probability(
     total = np.sqrt(np.maximum(spread, 0.0) + noise)
     p = ndtr((ahead - threshold) / total[:, None])
     mean = mean_probability(p, mixture.weights)
-    return probability.Probability(mean, average_error(mixture, p - mean[:, None]))
+    return probability.Probability(mean, base.average_error(mixture, p - mean[:, None]))
 
 
 # Comparisons of two items: which of them is better, or that neither is.
@@ -229,6 +224,22 @@ class _OfItems(Likelihood):
         rows = np.full((len(both[0]) + len(both[1]), width), self.filler)
         rows[: len(y), : y.shape[1]], rows[len(y) :, : both[1].shape[1]] = both
         return rows
+
+    def replicate(
+        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
+    ) -> Data:
+        """New observations of the same items."""
+        values = value_at(f, y)
+        values += float(self.sigma) * rng.standard_normal(values.shape)
+        return np.take_along_axis(np.broadcast_to(y, values.shape), self.order(values), axis=-1)
+
+    def order(self, values: FloatArray) -> IntArray:
+        """Items by their noisy values, in the order in which an observation names them."""
+        return np.argsort(-values, axis=-1, kind="stable")
+
+    def joint_summary(self, f: FloatArray, mixture: Mixture) -> dict[str, FloatArray]:
+        """Probabilities to be the best of all, and to be ahead of each other item."""
+        return {**beats_all(f, mixture), **beats_each(mixture, *self.duel)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,8 +323,8 @@ class Preference(_OfItems):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Pairs of items, the winner first, and perhaps whether it was a tie."""
-        sigma = as_positive_parameter("sigma", self.sigma, or_zero=True)
-        d = as_positive_parameter("threshold", self.threshold, or_zero=True)
+        sigma = base.as_positive_parameter("sigma", self.sigma, or_zero=True)
+        d = base.as_positive_parameter("threshold", self.threshold, or_zero=True)
         rows = as_integers("y", y)
         if rows.shape[1] not in (2, 3):
             raise ValueError(
@@ -385,10 +396,6 @@ class Preference(_OfItems):
     def coords(self, y: Data) -> dict[str, Sequence[Any]]:
         """Roles of the columns of y."""
         return {"role": ["winner", "loser", "tie"][: y.shape[1]]}
-
-    def joint_summary(self, f: FloatArray, mixture: Mixture) -> dict[str, FloatArray]:
-        """``p_best`` and ``p_beats``."""
-        return {**beats_all(f, mixture), **beats_each(mixture, *self.duel)}
 
     def _numbers(self) -> tuple[float, float]:
         return float(self.sigma) or _NUGGET, float(self.threshold)
@@ -469,13 +476,14 @@ class Choice(_OfItems):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Rows of items, the chosen one first."""
-        as_positive_parameter("sigma", self.sigma)
+        base.as_positive_parameter("sigma", self.sigma)
         return as_items("y", y, n, least=2, kind="a choice")
 
     def observations(self, y: Data, n: int) -> Observations:
         """An interval for each item that was not chosen."""
-        above, below = _chosen_and_others(y)
-        return larger(above, below, y.ravel(), n, float(self.sigma))
+        k = y.shape[1]
+        row, column = np.nonzero(y[:, 1:] != NOBODY)
+        return larger(row * k, row * k + column + 1, y.ravel(), n, float(self.sigma))
 
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
         """Log probability of each choice."""
@@ -483,17 +491,12 @@ class Choice(_OfItems):
         values /= float(self.sigma)
         return probability.log_win_probability(values[..., :1] - values[..., 1:])
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New choices from the same sets, the others in their old order."""
-        values = value_at(f, y)
-        values += float(self.sigma) * rng.standard_normal(values.shape)
+    def order(self, values: FloatArray) -> IntArray:
+        """The chosen one, then the others in their old order."""
         chosen = values.argmax(axis=-1)[..., None]
         # The chosen one goes to the front; those that were before it move on by one.
-        position = np.arange(y.shape[1])
-        source = np.where(position == 0, chosen, position - (position <= chosen))
-        return np.take_along_axis(np.broadcast_to(y, values.shape), source, axis=-1)
+        position = np.arange(values.shape[-1])
+        return np.where(position == 0, chosen, position - (position <= chosen))
 
     def coords(self, y: Data) -> dict[str, Sequence[Any]]:
         """Positions in a row of y."""
@@ -507,13 +510,6 @@ class Choice(_OfItems):
         p = probability.win_probabilities(draws / float(self.sigma))
         error = p.std(axis=0) / np.sqrt(effective_draws(len(p), mixture))
         return {"p_chosen": p.mean(axis=0), "p_chosen_se": error, **beats_all(f, mixture)}
-
-
-def _chosen_and_others(y: Data) -> tuple[IntArray, IntArray]:
-    """Positions in the flat y of the chosen item and of each other one."""
-    k = y.shape[1]
-    row, column = np.nonzero(y[:, 1:] != NOBODY)
-    return row * k, row * k + column + 1
 
 
 # Rankings of several items, from the best to the worst.
@@ -573,7 +569,7 @@ class Ranking(_OfItems):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Rows of items, the best first."""
-        as_positive_parameter("sigma", self.sigma)
+        base.as_positive_parameter("sigma", self.sigma)
         return as_items("y", y, n, least=2, kind="a ranking")
 
     def observations(self, y: Data, n: int) -> Observations:
@@ -588,19 +584,6 @@ class Ranking(_OfItems):
         values[..., y == NOBODY] = np.nan
         return probability.log_order_probability(values)
 
-    def replicate(
-        self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
-    ) -> Data:
-        """New rankings of the same items."""
-        values = value_at(f, y)
-        values += float(self.sigma) * rng.standard_normal(values.shape)
-        order = np.argsort(-values, axis=-1, kind="stable")
-        return np.take_along_axis(np.broadcast_to(y, values.shape), order, axis=-1)
-
     def coords(self, y: Data) -> dict[str, Sequence[Any]]:
         """Ranks, from 1."""
         return {"rank": range(1, y.shape[1] + 1)}
-
-    def joint_summary(self, f: FloatArray, mixture: Mixture) -> dict[str, FloatArray]:
-        """``p_best`` and ``p_beats``."""
-        return {**beats_all(f, mixture), **beats_each(mixture, *self.duel)}

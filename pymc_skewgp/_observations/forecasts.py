@@ -1,6 +1,7 @@
 """Mean and standard deviation of new observations, by quadrature over f and by draws."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -282,8 +283,7 @@ def drawn_forecasts(mixture: Mixture, draw: Draw) -> dict[str, FloatArray]:
     draw : callable
         Observations given values of f of any shape, and a generator.
     """
-    names = ("y_mean", "y_mean_se", "y_sd", "y_sd_se")
-    found = {name: np.empty(mixture.means.shape[0]) for name in names}
+    found = {name: np.empty(mixture.means.shape[0]) for name in _NAMES}
     for drawn in _drawn(mixture, draw):
         with np.errstate(all="ignore"):
             mean, error = drawn.mean(drawn.y, mixture)
@@ -293,7 +293,7 @@ def drawn_forecasts(mixture: Mixture, draw: Draw) -> dict[str, FloatArray]:
             sd_error = of_variance / (2.0 * np.where(spread > 0, spread, 1.0))
             error[drawn.are_heavy(off)] = np.inf
             sd_error[drawn.are_heavy(off**2)] = np.inf
-        for name, x in zip(names, (mean, error, spread, sd_error), strict=True):
+        for name, x in zip(_NAMES, (mean, error, spread, sd_error), strict=True):
             found[name][drawn.rows] = x
     return found
 
@@ -333,30 +333,20 @@ def _drawn(mixture: Mixture, draw: Draw) -> Iterator[Drawn]:
         left = np.flatnonzero(shared == is_shared)
         for part in parts_of(mixture, left.size, _LONG / STEP):
             rows = left[part]
-            nodes = _random(mixture, rows, rng)
+            # Values of f from each component.
+            copies = -(-_VALUES // mixture.weights.size)
+            f = np.repeat(mixture.means[rows], copies, axis=1)
+            f += np.sqrt(mixture.variance[rows])[:, None] * rng.standard_normal(f.shape)
+            weights = np.broadcast_to(np.repeat(mixture.weights / copies, copies), f.shape)
+            nodes = Nodes(f, weights, weights, None, np.full(copies, 1.0 / copies))
             if is_shared:
                 reach = min(_SHORT + 2.0 * float(np.sqrt(mixture.variance[rows].max())), _LONG)
                 grid = shared_nodes(mixture, rows, STEP, reach)
-                nodes = grid if _can(draw, grid, rng) else nodes
+                ends = grid.f[:, [0, -1]]
+                # Where draws at the ends of the grid are refused, as PyMC refuses those that are
+                # made by rejection, it is not taken.
+                with suppress(RuntimeError):
+                    draw(np.broadcast_to(ends, (_AT_ENDS, *ends.shape)), rng)
+                    nodes = grid
             n = max(_AT_NODE, -(-_DRAWS // nodes.f.shape[1]))
             yield Drawn(rows, nodes, draw(np.broadcast_to(nodes.f, (n, *nodes.f.shape)), rng))
-
-
-def _can(draw: Draw, nodes: Nodes, rng: np.random.Generator) -> bool:
-    """Whether draws at the ends of a grid are accepted, where they are made by rejection."""
-    ends = nodes.f[:, [0, -1]]
-    try:
-        draw(np.broadcast_to(ends, (_AT_ENDS, *ends.shape)), rng)
-    except RuntimeError:  # as PyMC has it
-        return False
-    return True
-
-
-def _random(mixture: Mixture, rows: IntArray, rng: np.random.Generator) -> Nodes:
-    """Values of f from each component."""
-    copies = -(-_VALUES // mixture.weights.size)
-    centre, sd = mixture.means[rows], np.sqrt(mixture.variance[rows])
-    f = np.repeat(centre, copies, axis=1)
-    f += sd[:, None] * rng.standard_normal(f.shape)
-    weights = np.broadcast_to(np.repeat(mixture.weights / copies, copies), f.shape)
-    return Nodes(f, weights, weights, None, np.full(copies, 1.0 / copies))

@@ -11,16 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaln, gammainc, gammaincinv, gammaln, pdtr
 
+from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.binary import log_odds_power, logistic, logistic_with_slope
-from pymc_skewgp._observations.likelihood import (
-    Data,
-    Mixture,
-    as_integers,
-    as_positive_parameter,
-    as_values,
-    average_error,
-    refuse_rows,
-)
+from pymc_skewgp._observations.likelihood import Data, Mixture
 from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
 from pymc_skewgp._validation import FloatArray, as_vector
@@ -29,18 +22,11 @@ from pymc_skewgp._validation import FloatArray, as_vector
 _LARGEST_MEAN = 2.0**62
 
 
-def as_counts(y: ArrayLike, n: int) -> NDArray[np.int64]:
-    """Counts of 0 and more, one a row of X."""
-    counts = as_integers(y, n, "count")
-    refuse_rows("y", counts, counts < 0, "hold counts of 0 and more")
-    return counts
-
-
 def as_exposure(exposure: Any, n: int) -> FloatArray:
     """Positive exposures of n rows; a number stands for all."""
     each = as_vector("exposure", exposure, n)
     advice = ": drop rows in which nothing was observed"
-    refuse_rows("exposure", each, ~(each > 0), "be positive", advice)
+    base.refuse_rows("exposure", each, ~(each > 0), "be positive", advice)
     return each
 
 
@@ -96,7 +82,10 @@ def log_link_summary(
         sd = np.sqrt(variance)
         scale = np.where(sd > 0, 2.0 * sd, 1.0)[:, None]
         on_sd = (linear * off + spread - (spread @ weights)[:, None]) / scale
-    errors = {"y_mean_se": average_error(mixture, off), "y_sd_se": average_error(mixture, on_sd)}
+    errors = {
+        "y_mean_se": base.average_error(mixture, off),
+        "y_sd_se": base.average_error(mixture, on_sd),
+    }
     return {"y_mean": mean, "y_sd": sd, **errors}
 
 
@@ -135,7 +124,9 @@ class _Counts(_LogLink):
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Counts as integers, with the parameters checked."""
         as_exposure(self.exposure, n)
-        return as_counts(y, n)
+        counts = base.as_integers(y, n, "count")
+        base.refuse_rows("y", counts, counts < 0, "hold counts of 0 and more")
+        return counts
 
 
 # Counts with a log link.
@@ -279,7 +270,7 @@ class NegativeBinomial(_Counts):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Counts as integers, with alpha and the exposures checked."""
-        as_positive_parameter("alpha", self.alpha)
+        base.as_positive_parameter("alpha", self.alpha)
         return super().as_data(y, n)
 
     def given_mean(self, mean: FloatArray, rng: np.random.Generator) -> Data:
@@ -371,9 +362,9 @@ class Gamma(_LogLink):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Positive values, with alpha checked."""
-        as_positive_parameter("alpha", self.alpha)
-        values = as_values(y, n)
-        refuse_rows("y", values, ~(values > 0), "be positive")
+        base.as_positive_parameter("alpha", self.alpha)
+        values = base.as_values(y, n)
+        base.refuse_rows("y", values, ~(values > 0), "be positive")
         return values
 
     def given_mean(self, mean: FloatArray, rng: np.random.Generator) -> Data:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.special import log_ndtr, ndtr, ndtri
 
+from pymc_skewgp import _validation as check
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.univariate import bivariate_log_prob
 from pymc_skewgp._gaussian.weights import IntArray, mean_probability, uniform_points, weighted_error
@@ -16,13 +17,7 @@ from pymc_skewgp._observations import probability
 from pymc_skewgp._observations.comparisons import differences
 from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture, refuse_shape
 from pymc_skewgp._observations.observations import Observations, intervals
-from pymc_skewgp._validation import (
-    FloatArray,
-    as_count,
-    as_covariance,
-    refuse_masked,
-    refuse_other_kinds,
-)
+from pymc_skewgp._validation import FloatArray
 
 # Probabilities of classes, averaged over what is known of the functions.
 #
@@ -202,12 +197,14 @@ class MultinomialProbit(Likelihood):
     def __post_init__(self) -> None:
         counts = {}
         if self.n_classes is not None:
-            counts["n_classes"] = as_count("n_classes", self.n_classes, 2)
+            counts["n_classes"] = check.as_count("n_classes", self.n_classes, 2)
         if self.categories is not None:
             object.__setattr__(self, "categories", tuple(self.categories))
-            counts["categories"] = as_count("the number of categories", len(self.categories), 2)
+            counts["categories"] = check.as_count(
+                "the number of categories", len(self.categories), 2
+            )
         if self.noise_cov is not None:
-            cov = as_covariance("noise_cov", self.noise_cov).copy()
+            cov = check.as_covariance("noise_cov", self.noise_cov).copy()
             jitter = linalg.cholesky("noise_cov", cov)[1]  # refuses what is no covariance
             cov[np.diag_indices_from(cov)] *= 1.0 + jitter
             cov.flags.writeable = False
@@ -223,9 +220,9 @@ class MultinomialProbit(Likelihood):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Labels as 0, 1, ..., K - 1."""
-        refuse_masked("y", y)
+        check.refuse_masked("y", y)
         labels = np.asarray(y)
-        refuse_other_kinds("y", labels)
+        check.refuse_other_kinds("y", labels)
         refuse_shape("y", labels, n, "label")
         with np.errstate(invalid="ignore"):
             codes = labels.astype(np.intp)
@@ -273,7 +270,8 @@ class MultinomialProbit(Likelihood):
         ahead = f[..., row, y][..., None] - f[..., row[:, None], _others(k)[y]]
         if self.noise_cov is None:
             return probability.log_win_probability(ahead)
-        contrast = _contrasts(k)
+        # For each class its function less each other one, shape (k, k - 1, k).
+        contrast = np.eye(k)[:, None] - np.eye(k)[_others(k)]
         cov = contrast @ self._cov(k) @ contrast.swapaxes(1, 2)
         if k > 3:
             found = np.empty(ahead.shape[:-1])
@@ -330,9 +328,3 @@ class MultinomialProbit(Likelihood):
 def _others(k: int) -> Data:
     """The classes other than each one, shape (k, k - 1)."""
     return np.array([[j for j in range(k) if j != c] for c in range(k)])
-
-
-def _contrasts(k: int) -> FloatArray:
-    """For each class its function less each other one, shape (k, k - 1, k)."""
-    eye = np.eye(k)
-    return np.stack([eye[c] - eye[_others(k)[c]] for c in range(k)])

@@ -251,18 +251,10 @@ def _stacked_design(parts: Sequence[Observations], sizes: Sequence[int] | None) 
         return None
     if complete and all(part.A is None or part.A.ndim == 1 for part in parts):
         return np.concatenate([np.ones(p.n_rows) if p.A is None else p.A for p in parts])
-    designs = [as_matrix(p.A, p.n_rows) for p in parts]
-    if sizes is not None:
-        designs = [_widened(A, size) for A, size in zip(designs, sizes, strict=True)]
+    designs: list[Any] = [sparse.csr_array(as_matrix(p.A, p.n_rows)) for p in parts]
+    for A, size in zip(designs, sizes or (), strict=sizes is not None):
+        A.resize((A.shape[0], size))  # columns of zeros at its end
     return sparse.block_diag(designs, format="csr")
-
-
-def _widened(A: Any, n_columns: int) -> Any:
-    """`A` with columns of zeros at its end."""
-    missing = n_columns - A.shape[1]
-    if not missing:
-        return A
-    return sparse.hstack([A, sparse.csr_array((A.shape[0], missing))], format="csr")
 
 
 # Rows that repeat: equal intervals counted once, or made as often as they count.
@@ -438,9 +430,18 @@ class RowsInBlocks:
     """
 
     def __init__(self, lower: FloatArray, upper: FloatArray, noise: Noise) -> None:
+        whole = sparse.csr_array(sparse.diags_array(noise) if noise.ndim == 1 else noise)
+        by_size = rows_of_blocks(whole)
+        largest = by_size[-1].shape[1]
+        if largest > len(_N_NODES):
+            raise ValueError(
+                f"Laplace's approximation is for rows that share noise with at most "
+                f"{len(_N_NODES) - 1} others, and {largest} of these observations share theirs: "
+                "use EP."
+            )
         self._blocks = [
-            _Blocks(rows, lower[rows], upper[rows], covariance)
-            for rows, covariance in _by_size(noise)
+            _Blocks(rows, lower[rows], upper[rows], blocks_of_noise(whole, rows))
+            for rows in by_size
         ]
         self._size = lower.size
 
@@ -459,22 +460,6 @@ class RowsInBlocks:
         shape = (self._size, self._size)
         curvature = sparse.csr_array((np.concatenate(entries), tuple(coords)), shape=shape)
         return RowSlopes(value, gradient, curvature)
-
-
-def _by_size(noise: Noise) -> list[tuple[IntArray, FloatArray]]:
-    """Rows of blocks of equal size, (b, k), and the covariances of their noise, (b, k, k)."""
-    if noise.ndim == 1:
-        _refuse_noiseless(noise)
-        return [(np.arange(noise.size)[:, None], noise[:, None, None])]
-    rows, whole = rows_of_blocks(noise), sparse.csr_array(noise)
-    largest = rows[-1].shape[1]
-    if largest > len(_N_NODES):
-        raise ValueError(
-            f"Laplace's approximation is for rows that share noise with at most "
-            f"{len(_N_NODES) - 1} others, and {largest} of these observations share theirs: "
-            "use EP."
-        )
-    return [(part, blocks_of_noise(whole, part)) for part in rows]
 
 
 def _refuse_noiseless(variances: FloatArray) -> None:

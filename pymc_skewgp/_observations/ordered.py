@@ -43,7 +43,13 @@ def as_categories(
     """Categories as numbers 0 to K-1; `names` of them, given or declared by y, may be in y."""
     names = declared_order(y) if names is None else names
     if names is not None:
-        _check_names(names, n_categories)
+        if len(names) != n_categories:
+            raise ValueError(
+                f"categories must be {n_categories} names, one more than there are cut-points; got "
+                f"{len(names)}."
+            )
+        if len(set(names)) < len(names):
+            raise ValueError(f"categories must differ from each other, got {list(names)}.")
         return base.as_codes(y, n, names)
     codes = base.as_integers(y, n, "category")
     wrong = (codes < 0) | (codes >= n_categories)
@@ -61,16 +67,6 @@ def declared_order(y: Any) -> Any:
     dtypes = list(getattr(y, "dtypes", ())) if getattr(y, "ndim", 1) == 2 else [y]
     dtype: Any = getattr(dtypes[0], "dtype", dtypes[0]) if len(dtypes) == 1 else None
     return dtype.categories if getattr(dtype, "ordered", False) else None
-
-
-def _check_names(names: Sequence[Any], n_categories: int) -> None:
-    if len(names) != n_categories:
-        raise ValueError(
-            f"categories must be {n_categories} names, one more than there are cut-points; got "
-            f"{len(names)}."
-        )
-    if len(set(names)) < len(names):
-        raise ValueError(f"categories must differ from each other, got {list(names)}.")
 
 
 class _OrderedCategories(base.Likelihood):

@@ -75,8 +75,12 @@ def interval_probability(
     total, within = own_noise + sd**2, own_noise + mixture.variance
     correlation = (total - within) / total
     if np.isfinite(lower) and np.isfinite(upper):
-        scales = np.sqrt(total), np.sqrt(within)
-        spread = _interval_variance(other, centre, scales, correlation, limits)
+        # Deviations of the two ends add up at most, and a square is no more than the largest mass
+        # that a component can have there times the mass.
+        ends = [ndtr(-np.abs(limit - centre) / np.sqrt(total)) for limit in limits]
+        together = sum(np.sqrt(probability_variance(end, correlation)) for end in ends) ** 2
+        most = 1.0 - 2.0 * ndtr(-0.5 * (upper - lower) / np.sqrt(within))
+        spread = np.minimum(together, np.maximum(other * most - other**2, 0.0))
     else:
         spread = probability_variance(tail, correlation)
     # The chance that no draw was there; if so, it holds no more than the share of one.
@@ -124,26 +128,6 @@ def probability_variance(p: FloatArray, correlation: FloatArray) -> FloatArray:
     both = 2.0 * owens_t(ndtri(p), np.sqrt((1.0 - rho) / (1.0 + rho)))
     variance: FloatArray = np.maximum(p - p**2 - both, 0.0)
     return variance
-
-
-def _interval_variance(
-    p: FloatArray,
-    centre: FloatArray,
-    scales: tuple[FloatArray, FloatArray],
-    correlation: FloatArray,
-    limits: tuple[float, float],
-) -> FloatArray:
-    """What the variance of a component's mass between two limits is at most; its mean is p.
-
-    Deviations of its two ends add up at most, and a square is no more than the largest mass that a
-    component can have there times the mass.
-    """
-    total, within = scales
-    ends = [ndtr(-np.abs(limit - centre) / total) for limit in limits]
-    together = sum(np.sqrt(probability_variance(end, correlation)) for end in ends) ** 2
-    most = 1.0 - 2.0 * ndtr(-0.5 * (limits[1] - limits[0]) / within)
-    bounded: FloatArray = np.minimum(together, np.maximum(p * most - p**2, 0.0))
-    return bounded
 
 
 # Probability that several normal values of any covariance are all positive, for many means.
@@ -417,31 +401,28 @@ def log_order_probability(values: FloatArray) -> FloatArray:
     there = (~np.isnan(flat)).sum(axis=1)
     found = np.zeros(flat.shape[0])
     for k in np.unique(there[there > 1]):
-        chosen = there == k
-        found[chosen] = _of_length(flat[chosen, :k])
+        chosen = np.flatnonzero(there == k)
+        gaps = (flat[chosen, : k - 1] - flat[chosen, 1:k]) / np.sqrt(2.0)
+        if k == 2:
+            found[chosen] = log_ndtr(gaps[:, 0])
+            continue
+        if k == 3:
+            p = bivariate_below(gaps[:, 0], gaps[:, 1], -0.5)
+            exact = p > _LEAST
+            found[chosen[exact]] = np.log(p[exact])
+            chosen = chosen[~exact]
+        if chosen.size:
+            found[chosen] = _by_mode(flat[chosen, :k])
     return found.reshape(values.shape[:-1])
-
-
-def _of_length(values: FloatArray) -> FloatArray:
-    gaps = (values[:, :-1] - values[:, 1:]) / np.sqrt(2.0)
-    if gaps.shape[1] == 1:
-        return np.asarray(log_ndtr(gaps[:, 0]))
-    log_p = np.empty(values.shape[0])
-    exact = np.zeros(values.shape[0], dtype=bool)
-    if gaps.shape[1] == 2:
-        p = bivariate_below(gaps[:, 0], gaps[:, 1], -0.5)
-        exact = p > _LEAST
-        log_p[exact] = np.log(p[exact])
-    if not exact.all():
-        log_p[~exact] = _by_mode(values[~exact])
-    return log_p
 
 
 def _by_mode(values: FloatArray) -> FloatArray:
     mode = _mode(values)
     log_p = -0.5 * np.square(mode - values).sum(axis=1)
     slope = np.maximum(np.cumsum(mode - values, axis=1)[:, :-1], 0.0)
-    near = _drawn_together(mode)
+    # The mode, falling to 0, without the part of gaps that decides nothing any more.
+    kept = np.clip(mode[:, :-1] - mode[:, 1:], 0.0, _CERTAIN)
+    near = np.pad(np.cumsum(kept[:, ::-1], axis=1)[:, ::-1], ((0, 0), (0, 1)))
     step = _STEP * min(1.0, _MANY / values.shape[1])
     # Rows of one width together: the grid is as wide as the widest.
     left = np.argsort(near[:, 0])
@@ -478,13 +459,6 @@ def _isotonic(values: FloatArray) -> FloatArray:
     largest = np.maximum.accumulate(means[:, :, ::-1], axis=2)[:, :, ::-1]
     largest[:, last < first] = np.inf
     return np.asarray(largest.min(axis=1))
-
-
-def _drawn_together(mode: FloatArray) -> FloatArray:
-    """The mode, falling to 0, without the part of gaps that decides nothing any more."""
-    gaps = np.clip(mode[:, :-1] - mode[:, 1:], 0.0, _CERTAIN)
-    last = np.zeros((mode.shape[0], 1))
-    return np.concatenate([np.cumsum(gaps[:, ::-1], axis=1)[:, ::-1], last], axis=1)
 
 
 def _on_grid(mode: FloatArray, slope: FloatArray, width: float, step: float) -> FloatArray:

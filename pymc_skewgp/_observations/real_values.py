@@ -9,15 +9,8 @@ from scipy.special import gammaln, log_ndtr, ndtr, stdtr, stdtrit
 
 from pymc_skewgp._gaussian import weights
 from pymc_skewgp._gaussian.univariate import log_ndtr_interval
-from pymc_skewgp._observations.likelihood import (
-    Data,
-    Likelihood,
-    Mixture,
-    as_positive_parameter,
-    as_values,
-    average_error,
-    refuse_rows,
-)
+from pymc_skewgp._observations import likelihood as base
+from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
 from pymc_skewgp._observations.observations import Observations, points
 from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._observations.probability import interval_probability
@@ -30,7 +23,7 @@ from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
 def as_scale(name: str, value: Any, n: int) -> FloatArray:
     """Positive scales of n rows; a number stands for all."""
     scale = as_vector(name, value, n)
-    refuse_rows(name, scale, ~(scale > 0), "be positive")
+    base.refuse_rows(name, scale, ~(scale > 0), "be positive")
     return scale
 
 
@@ -104,7 +97,7 @@ class Gaussian(Likelihood):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values as floats, with `sigma` checked against them."""
-        values = as_values(y, n)
+        values = base.as_values(y, n)
         if not (as_vector("sigma", self.sigma, n) > 0).all():
             raise ValueError(f"sigma must be positive, got {self.sigma!r}.")
         return values
@@ -253,7 +246,12 @@ class CensoredGaussian(Likelihood):
                 f"{high[i]:.6g}."
             )
         # Known by what it has: to import scipy.stats takes half a second.
-        bounds = _censored_data(y) if hasattr(y, "_uncensored") else y
+        bounds: Any = y
+        if hasattr(y, "_uncensored"):  # a scipy.stats.CensoredData, in the order that it keeps
+            seen, left, right = bounds._uncensored, bounds._left, bounds._right
+            below, above = np.full(left.size, -np.inf), np.full(right.size, np.inf)
+            parts = [np.column_stack(x) for x in ((seen, seen), (below, left), (right, above))]
+            bounds = np.concatenate([*parts, np.reshape(bounds._interval, (-1, 2))])
         if np.ndim(bounds) == 2:
             if self.lower is not None or self.upper is not None:
                 raise ValueError(
@@ -265,7 +263,7 @@ class CensoredGaussian(Likelihood):
         if values.shape == (n,):
             at_limit = np.isneginf(values) & (low > -np.inf)
             at_limit |= np.isposinf(values) & (high < np.inf)
-        as_values(np.where(at_limit, 0.0, values), n)
+        base.as_values(np.where(at_limit, 0.0, values), n)
         beyond = ~at_limit & ((values < low) | (values > high))
         if beyond.any():
             i = int(np.argmax(beyond))
@@ -309,8 +307,22 @@ class CensoredGaussian(Likelihood):
             return {}
         (low,), (high,) = self._limits(1)
         noise = float(self.sigma) ** 2
-        first, second = _censored_moments(mixture, noise, low, high)
+        # First and second moment of min(max(v, L), U) less the mean of f, for each component: with
+        # v ~ N(m, s^2), a = (L - m) / s and b = (U - m) / s
+        #     E y = m + (L - m) Phi(a) + s phi(a) + (U - m) Phi(-b) - s phi(b)
+        # from the moments without limits, what each limit takes, and what it gives.
         centre = mixture.moments[0]
+        means, s = mixture.means - centre[:, None], np.sqrt(mixture.variance + noise)[:, None]
+        first, second = means.copy(), means**2 + s**2
+        for end, side in ((low, 1.0), (high, -1.0)):
+            if np.isinf(end):
+                continue
+            limit = end - centre[:, None]
+            away = limit - means
+            z = side * away / s
+            mass, density = ndtr(z), side * s * _INV_SQRT_2PI * np.exp(-0.5 * z**2)
+            first += mass * away + density
+            second += mass * (limit**2 - means**2 - s**2) + density * (means + limit)
         off = first @ mixture.weights
         variance = second @ mixture.weights - off**2
         summary = {"y_mean": centre + off, "y_sd": np.sqrt(np.maximum(variance, 0.0))}
@@ -318,7 +330,7 @@ class CensoredGaussian(Likelihood):
         about = second - (second @ mixture.weights)[:, None] - 2.0 * off[:, None] * first
         about /= 2.0 * np.maximum(summary["y_sd"], np.finfo(float).tiny)[:, None]
         for name, influence in (("y_mean_se", first), ("y_sd_se", about)):
-            summary[name] = average_error(mixture, influence)
+            summary[name] = base.average_error(mixture, influence)
         for name, limits in (("p_lower", (-np.inf, low)), ("p_upper", (high, np.inf))):
             if np.isfinite(limits).any():
                 found = interval_probability(mixture, limits[0], limits[1], noise)
@@ -384,43 +396,6 @@ def _as_bounds(y: ArrayLike, n: int) -> FloatArray:
     return bounds.copy()
 
 
-def _censored_data(data: Any) -> FloatArray:
-    """Bounds of a ``scipy.stats.CensoredData``, in the order in which it keeps them."""
-    seen, left, right = data._uncensored, data._left, data._right
-    columns = [
-        (seen, seen),
-        (np.full(left.size, -np.inf), left),
-        (right, np.full(right.size, np.inf)),
-    ]
-    parts = [np.column_stack(pair) for pair in columns]
-    return np.concatenate([*parts, np.reshape(data._interval, (-1, 2))])
-
-
-def _censored_moments(
-    mixture: Mixture, noise: float, low: float, high: float
-) -> tuple[FloatArray, FloatArray]:
-    r"""First and second moment of min(max(v, L), U) less the mean of f, for each component.
-
-    With :math:`v \sim N(m, s^2)`, :math:`a = (L - m) / s` and :math:`b = (U - m) / s`
-
-    .. math:: \mathrm E\, y = m + (L - m) \Phi(a) + s \phi(a) + (U - m) \Phi(-b) - s \phi(b)
-    """
-    centre = mixture.moments[0][:, None]
-    means = mixture.means - centre
-    s = np.sqrt(mixture.variance + noise)[:, None]
-    first, second = means.copy(), means**2 + s**2
-    # From the moments without limits: what each limit takes, and what it gives.
-    for limit, side in ((low - centre, 1.0), (high - centre, -1.0)):
-        if np.isinf(limit).any():
-            continue
-        away = limit - means
-        z = side * away / s
-        mass, density = ndtr(z), side * s * _INV_SQRT_2PI * np.exp(-0.5 * z**2)
-        first += mass * away + density
-        second += mass * (limit**2 - means**2 - s**2) + density * (means + limit)
-    return first, second
-
-
 # Values with noise of heavy tails.
 
 
@@ -480,9 +455,9 @@ class StudentT(ClosedFormSites):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values as floats, with the parameters checked."""
-        as_positive_parameter("nu", self.nu)
+        base.as_positive_parameter("nu", self.nu)
         as_scale("sigma", self.sigma, n)
-        return as_values(y, n)
+        return base.as_values(y, n)
 
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """About f."""
@@ -583,7 +558,7 @@ class Laplace(ClosedFormSites):
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values as floats, with b checked."""
         as_scale("b", self.b, n)
-        return as_values(y, n)
+        return base.as_values(y, n)
 
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """About f."""

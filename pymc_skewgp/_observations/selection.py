@@ -9,13 +9,8 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.special import log_ndtr, ndtr
 
-from pymc_skewgp._observations.likelihood import (
-    Data,
-    Likelihood,
-    Mixture,
-    average_error,
-    refuse_shape,
-)
+from pymc_skewgp._observations import likelihood as base
+from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.probability import interval_probability
 from pymc_skewgp._observations.real_values import noisy_summary
@@ -93,7 +88,7 @@ class Selection(Likelihood):
                 "correlation 1 are one noise."
             )
         values = as_real_array("y", y)
-        refuse_shape("y", values, n, "value, or NaN where it was not selected,")
+        base.refuse_shape("y", values, n, "value, or NaN where it was not selected,")
         if np.isinf(values).any():
             raise ValueError(
                 f"y holds {int(np.isinf(values).sum())} infinite value(s): give NaN where an "
@@ -183,7 +178,7 @@ class Selection(Likelihood):
             "p_selected": probability.value,
             "p_selected_se": probability.std_error,
             "y_mean_selected": among,
-            "y_mean_selected_se": average_error(mixture, influence),
+            "y_mean_selected_se": base.average_error(mixture, influence),
         }
 
     def _drawn(self, f: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, Data]:

@@ -75,10 +75,6 @@ class SiteLikelihood(Likelihood):
     divisible: ClassVar[bool] = True
 
     @abstractmethod
-    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
-        """Log p(y_i | f_i), every constant included, f of shape (..., n)."""
-
-    @abstractmethod
     def slopes(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
         """First and second derivative of log p(y_i | f_i) in f_i."""
 

@@ -11,12 +11,12 @@ from scipy import sparse
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.observations import Observations, as_matrix
-from pymc_skewgp._observations.sites import FactorFunctions, SiteLikelihood
+from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions, SiteLikelihood
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
 
 
 @dataclass(frozen=True, eq=False)
-class Weighted(SiteLikelihood):
+class Weighted(ClosedFormSites):
     r"""A likelihood whose observations have weights: :math:`\prod_i p(y_i \mid f(x_i))^{w_i}`.
 
     A weight 2 is an observation that was made twice, 0 one that was not made. What is predicted is
@@ -99,14 +99,6 @@ class Weighted(SiteLikelihood):
         """As the likelihood takes them, with the weights checked."""
         self._weights(n)
         return self.likelihood.as_data(y, n)
-
-    def log_likelihood(self, y: base.Data, f: FloatArray) -> FloatArray:
-        """w_i log p(y_i | f_i)."""
-        return self.functions(y).log_prob(f)
-
-    def slopes(self, y: base.Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Derivatives of it in f_i."""
-        return self.functions(y).slopes(f)
 
     def functions(self, y: base.Data) -> FactorFunctions:
         """Those of the likelihood, to the power of the weights."""

@@ -13,18 +13,7 @@ from xarray import Dataset, DataTree
 
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals, Marginals, as_marginals
 from pymc_skewgp._observations.likelihood import as_inputs, as_labels
-from pymc_skewgp._plots.axes import (
-    REFERENCE,
-    add_colour_bar,
-    as_named,
-    as_plane,
-    axes_for,
-    colours,
-    label_name,
-    legend_on_top,
-    legend_with_frame,
-    refuse_other_size,
-)
+from pymc_skewgp._plots import axes as drawing
 from pymc_skewgp._posterior.output import LatentMarginals
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, as_count
@@ -97,25 +86,25 @@ def plot_sun_density(
     mesh = np.stack(np.meshgrid(*axes), axis=-1)
     density = np.exp(sun.logpdf(mesh.reshape(-1, p))).reshape(mesh.shape[:-1])
 
-    ax = axes_for(ax, figsize)
-    first, second = colours(2)
+    ax = drawing.axes_for(ax, figsize)
+    first, second = drawing.colours(2)
     if p == 1:
         (line,) = ax.plot(axes[0], density, color=first, lw=2)
         line.sticky_edges.y.append(0.0)  # no margin below a density
         ax.axvline(mean[0], color=second, ls="--", lw=1.5, label=f"mean {mean[0]:.3g}")
         ax.set(xlabel="z", ylabel="density")
-        legend_on_top(ax)
+        drawing.legend_on_top(ax)
     else:
         # Equal shares of the peak, but for the lowest, which would cover all of the axes.
         edges = np.linspace(0.0, density.max(), levels + 1)[1:]
         drawn = ax.contourf(*axes, density, levels=edges, cmap=cmap, vmin=0.0)
-        add_colour_bar(ax, drawn, "density")
+        drawing.add_colour_bar(ax, drawn, "density")
         name = f"mean ({mean[0]:.3g}, {mean[1]:.3g})"
         ax.scatter(
             mean[0], mean[1], s=70, marker="X", color=second, ec="w", lw=0.8, zorder=3, label=name
         )
         ax.set(xlabel="z0", ylabel="z1")
-        legend_with_frame(ax)
+        drawing.legend_with_frame(ax)
     return ax
 
 
@@ -204,7 +193,7 @@ def plot_slice_density(
     >>> print(ax.get_legend().get_texts()[0].get_text())
     exact: P(f < 0) = 0.0...
     """
-    sources = as_named("marginals", marginals, labels)
+    sources = drawing.as_named("marginals", marginals, labels)
     named = {name: as_marginals(each, var=var, group=group) for name, each in sources.items()}
     sizes = {name: each.size for name, each in named.items()}
     if len(set(sizes.values())) > 1:
@@ -215,16 +204,17 @@ def plot_slice_density(
     point = _point_name(place, size, known[0] if X is None else X, known[1] if y is None else y)
     curves = {name: _at(each, place) for name, each in named.items()}
     if gaussian:
-        curves["Gaussian, same moments"] = _gaussian_like(next(iter(curves.values())))
+        mean, sd, _ = next(iter(curves.values())).moments
+        curves["Gaussian, same moments"] = LatentMarginals(mean[:, None], sd**2, np.ones(1))
     grid = _grid(curves)
 
-    ax = axes_for(ax, figsize)
+    ax = drawing.axes_for(ax, figsize)
     below = grid[grid < 0.0]
     crosses = grid[0] < 0.0 < grid[-1]
     if crosses:
         below = np.append(below, 0.0)
     peak = 0.0
-    colour_of = dict(zip(curves, colours(len(curves)), strict=True))
+    colour_of = dict(zip(curves, drawing.colours(len(curves)), strict=True))
     for i, (name, curve) in enumerate(curves.items()):
         colour = colour_of[name]
         mass = f"P({var} < 0) {_probability(curve)}"
@@ -243,9 +233,9 @@ def plot_slice_density(
             shade = curve.density(below[:, None])[:, 0]
             ax.fill_between(below, shade, color=colour, alpha=0.25, lw=0)
     if crosses:
-        ax.plot([0.0, 0.0], [0.0, peak], **REFERENCE)
+        ax.plot([0.0, 0.0], [0.0, peak], **drawing.REFERENCE)
     ax.set(xlabel=f"{var} at {point}", ylabel="density", yticks=[])
-    legend_on_top(ax)
+    drawing.legend_on_top(ax)
     return ax
 
 
@@ -280,13 +270,13 @@ def _point_name(place: int, size: int, X: Any, y: Any) -> str:
     text = f"point {place}"
     if X is not None:
         inputs = as_inputs("X", X)
-        refuse_other_size(inputs, "marginals", size)
+        drawing.refuse_other_size(inputs, "marginals", size)
         if inputs.shape[1] <= _MOST_COLUMNS:
-            _, columns = as_plane("X", X, tuple(range(1, _MOST_COLUMNS + 1)))
+            _, columns = drawing.as_plane("X", X, tuple(range(1, _MOST_COLUMNS + 1)))
             values = zip(columns, inputs[place], strict=True)
             text = ", ".join(f"{column} = {value:.3g}" for column, value in values)
     if y is not None:
-        text += f", {label_name(as_labels(y, size, rows='marginals')[place] == 1)}"
+        text += f", {drawing.label_name(as_labels(y, size, rows='marginals')[place] == 1)}"
     return text
 
 
@@ -299,11 +289,6 @@ def _at(marginals: Marginals, index: int) -> Marginals:
             variance=marginals.variance[[index]],
         )
     return DrawnMarginals(marginals.draws[..., [index]])
-
-
-def _gaussian_like(marginals: Marginals) -> Marginals:
-    mean, sd, _ = marginals.moments
-    return LatentMarginals(mean[:, None], sd**2, np.ones(1))
 
 
 def _grid(curves: Mapping[str, Marginals]) -> FloatArray:

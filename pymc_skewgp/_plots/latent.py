@@ -14,19 +14,7 @@ from pymc_skewgp._model.gp.functions import ArrayMean, Point, as_point, compile_
 from pymc_skewgp._model.gp.process import process_at, pseudo_points_at
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.likelihood import as_labels
-from pymc_skewgp._plots.axes import (
-    BELOW_TICKS,
-    REFERENCE,
-    as_line,
-    as_names,
-    axes_for,
-    colours,
-    labels_at,
-    legend_on_top,
-    legend_with_frame,
-    mark_on_edges,
-    refuse_other_size,
-)
+from pymc_skewgp._plots import axes as drawing
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, Seed, as_count, as_real_array, as_vector
 
@@ -104,25 +92,25 @@ def plot_latent_band(
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('x', 'f: median, 89 % interval')
     """
-    x, column = as_line("X", X)
+    x, column = drawing.as_line("X", X)
     if not 0.0 < prob < 1.0:
         raise ValueError(f"prob must lie strictly between 0 and 1, got {prob!r}.")
-    names = as_names("labels", labels, 1 if isinstance(labels, str) else 2)
+    names = drawing.as_names("labels", labels, 1 if isinstance(labels, str) else 2)
     if approximation is not None and len(names) < 2:
         raise ValueError(f"labels must name both, exact and approximation; got {labels!r}.")
-    marks = labels_at(y, x[:, None], X_data)
+    marks = drawing.labels_at(y, x[:, None], X_data)
     probs = [0.5 - 0.5 * prob, 0.5, 0.5 + 0.5 * prob]
     order = np.argsort(x, kind="stable")
     sources = {"exact": exact} | ({} if approximation is None else {"approximation": approximation})
     found = []
     for name, source in sources.items():
         marginals = as_marginals(source, var=var, group=group)
-        refuse_other_size(x, name, marginals.size)
+        drawing.refuse_other_size(x, name, marginals.size)
         found.append(marginals.quantile(probs)[:, order])
 
-    ax = axes_for(ax, figsize)
-    first, second = colours(2)
-    ax.axhline(0.0, **REFERENCE)
+    ax = drawing.axes_for(ax, figsize)
+    first, second = drawing.colours(2)
+    ax.axhline(0.0, **drawing.REFERENCE)
     low, median, high = found[0]
     ax.fill_between(x[order], low, high, color=first, alpha=0.3, lw=0)
     ax.plot(x[order], median, color=first, lw=2, label=names[0])
@@ -130,9 +118,9 @@ def plot_latent_band(
         label = names[1] if i == 1 else None  # one entry for the three
         ax.plot(x[order], quantiles, "--", color=second, lw=2.0 if i == 1 else 1.5, label=label)
     if marks is not None:
-        mark_on_edges(ax, marks)
+        drawing.mark_on_edges(ax, marks)
     ax.set(xlabel=column, ylabel=f"{var}: median, {100 * prob:.3g} % interval")
-    legend_on_top(ax, top=1.0 if marks is None else BELOW_TICKS)
+    drawing.legend_on_top(ax, top=1.0 if marks is None else drawing.BELOW_TICKS)
     return ax
 
 
@@ -199,29 +187,25 @@ def plot_prior_draws(
     values = as_point(point)
     if np.isfinite(gp.n_columns) and gp.n_columns != 1:
         raise ValueError(f"gp has {gp.n_columns} inputs, and draws can be shown along one only.")
-    x, column = as_line("X", X)
+    x, column = drawing.as_line("X", X)
     count = as_count("draws", draws)
     x = np.sort(x)
-    sun = _prior_at(gp, x[:, None], values)
+    graph = process_at(gp, [x[:, None]], _JITTER)
+    parts = [graph.mu, graph.scale, graph.cross_cov, graph.truncation, graph.latent_cov]
+    sun = SUN.from_cross_cov(*(compile_at([], part, values)() for part in parts))
     drawn = sun.sample(count, random_seed)
 
-    ax = axes_for(ax, figsize)
-    first, second = colours(2)
-    ax.axhline(0.0, **REFERENCE)
+    ax = drawing.axes_for(ax, figsize)
+    first, second = drawing.colours(2)
+    ax.axhline(0.0, **drawing.REFERENCE)
     lines = ax.plot(x, drawn.T, color=first, alpha=0.6, lw=1)
     lines[0].set_label("draws")
     ax.plot(x, sun.mean(), color=second, lw=2.5, label="mean")
     if gp.n_pseudo_points:
         _mark_pseudo_points(ax, gp, dict(point or {}))
     ax.set(xlabel=column, ylabel="f")
-    legend_on_top(ax, ncols=2)
+    drawing.legend_on_top(ax, ncols=2)
     return ax
-
-
-def _prior_at(gp: SkewGP, X: FloatArray, point: Point) -> SUN:
-    graph = process_at(gp, [X], _JITTER)
-    parts = [graph.mu, graph.scale, graph.cross_cov, graph.truncation, graph.latent_cov]
-    return SUN.from_cross_cov(*(compile_at([], part, point)() for part in parts))
 
 
 def _mark_pseudo_points(ax: Axes, gp: SkewGP, point: Point) -> None:
@@ -303,12 +287,12 @@ def plot_prior_report(
     stem, what = ("p", "probability") if labels else ("f_mean", "mean of f")
     exact, found = report[f"{stem}_exact"], report[stem]
 
-    ax = axes_for(ax, figsize)
+    ax = drawing.axes_for(ax, figsize)
     both = np.concatenate([exact.to_numpy().ravel(), found.to_numpy().ravel()])
     ends = [0.0, 1.0] if labels else [both.min(), both.max()]
-    ax.plot(ends, ends, label="_equal", **REFERENCE)
+    ax.plot(ends, ends, label="_equal", **drawing.REFERENCE)
     parts = report["part"].values
-    for part, colour, marker in zip(parts, colours(len(parts)), _MARKERS, strict=False):
+    for part, colour, marker in zip(parts, drawing.colours(len(parts)), _MARKERS, strict=False):
         own = report.sel(part=part)
         off = float(own["log_evidence"] - own["log_evidence_exact"])
         ax.plot(
@@ -322,7 +306,7 @@ def plot_prior_report(
         )
     ax.set_xlabel(f"{what}, kernel as it is")
     ax.set_ylabel(f"{what}, approximated")
-    legend_with_frame(ax)
+    drawing.legend_with_frame(ax)
     return ax
 
 
@@ -391,35 +375,18 @@ def plot_second_order(
     """
     mean, sd = _moments(p_mean, p_sd, var, group)
     right = None if y is None else (mean > 0.5) == (as_labels(y, mean.size) == 1)
-    ax = axes_for(ax, figsize)
-    first, second = colours(2)
-    ax.axvline(0.5, **REFERENCE)
+    ax = drawing.axes_for(ax, figsize)
+    first, second = drawing.colours(2)
+    ax.axvline(0.5, **drawing.REFERENCE)
+    plain: dict[str, Any] = {"s": 18, "marker": "o", "color": first, "alpha": 0.7, "lw": 0}
+    # Few, and what the plot is about: larger, and on top.
+    wrong = {"s": 45, "marker": "X", "color": second, "ec": "w", "lw": 0.6, "zorder": 3}
     if right is None:
-        ax.scatter(mean, sd, s=18, marker="o", color=first, alpha=0.7, lw=0)
+        ax.scatter(mean, sd, **plain)
     else:
-        ax.scatter(
-            mean[right],
-            sd[right],
-            s=18,
-            marker="o",
-            color=first,
-            alpha=0.7,
-            lw=0,
-            label=f"right ({right.sum()})",
-        )
-        # Few, and what the plot is about: larger, and on top.
-        ax.scatter(
-            mean[~right],
-            sd[~right],
-            s=45,
-            marker="X",
-            color=second,
-            ec="w",
-            lw=0.6,
-            zorder=3,
-            label=f"wrong ({(~right).sum()})",
-        )
-        legend_on_top(ax)
+        for name, chosen, style in (("right", right, plain), ("wrong", ~right, wrong)):
+            ax.scatter(mean[chosen], sd[chosen], label=f"{name} ({chosen.sum()})", **style)
+        drawing.legend_on_top(ax)
     ax.set(
         xlim=(-0.02, 1.02),
         xlabel=f"mean of {var}",

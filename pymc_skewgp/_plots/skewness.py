@@ -9,22 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from xarray import DataArray, Dataset
 
-from pymc_skewgp._plots.axes import (
-    MARKERS,
-    REFERENCE,
-    Labels,
-    add_colour_bar,
-    as_named,
-    as_plane,
-    axes_for,
-    colours,
-    label_name,
-    labels_at,
-    legend_with_frame,
-    mark_on_edges,
-    mark_on_plane,
-    refuse_other_size,
-)
+from pymc_skewgp._plots import axes as drawing
 from pymc_skewgp._validation import FloatArray, as_vector
 
 if TYPE_CHECKING:
@@ -95,28 +80,30 @@ def plot_skewness(
     >>> ax.get_ylabel()
     'skewness of f ± 2 SE'
     """
-    inputs, columns = as_plane("X", X, (1, 2))
+    inputs, columns = drawing.as_plane("X", X, (1, 2))
     value, error = _with_error(skewness)
-    refuse_other_size(inputs, "skewness", value.size)
+    drawing.refuse_other_size(inputs, "skewness", value.size)
     if kind not in ("scatter", "contour"):
         raise ValueError(f'kind must be "scatter" or "contour", got {kind!r}.')
-    labels = labels_at(y, inputs, X_data)
+    labels = drawing.labels_at(y, inputs, X_data)
     if len(columns) == 1:
         if kind == "contour" or vmax is not None:
             raise ValueError("kind and vmax are for inputs of two columns, and X has one.")
-        ax = axes_for(ax, figsize)
+        ax = drawing.axes_for(ax, figsize)
         _draw_line(ax, inputs[:, 0], value, error)
         if labels is not None:
-            mark_on_edges(ax, labels)
+            drawing.mark_on_edges(ax, labels)
         known = "" if error is None else " ± 2 SE"
         ax.set(xlabel=columns[0], ylabel=f"skewness of f{known}")
         return ax
     limit = _limit(value, vmax)
     triangles = _triangles(inputs) if kind == "contour" else None
-    ax = axes_for(ax, figsize)
-    scale = {"cmap": cmap, "vmin": -limit, "vmax": limit}
+    ax = drawing.axes_for(ax, figsize)
+    scale: dict[str, Any] = {"cmap": cmap, "vmin": -limit, "vmax": limit}
     if triangles is not None:
-        drawn = _draw_contours(ax, triangles, value, limit, scale)
+        levels = np.linspace(-limit, limit, _N_LEVELS + 1)
+        extend = "both" if np.abs(value).max() > limit else "neither"
+        drawn = ax.tricontourf(triangles, value, levels=levels, extend=extend, **scale)
     elif labels is not None and X_data is None:
         # The labels of the very points that are coloured are their markers.
         drawn = _draw_points(ax, inputs, value, scale, labels)
@@ -124,9 +111,9 @@ def plot_skewness(
         drawn = _draw_points(ax, inputs, value, scale)
     if labels is not None:
         if triangles is not None or X_data is not None:
-            mark_on_plane(ax, labels)
-        legend_with_frame(ax)
-    add_colour_bar(ax, drawn, "skewness of f")
+            drawing.mark_on_plane(ax, labels)
+        drawing.legend_with_frame(ax)
+    drawing.add_colour_bar(ax, drawn, "skewness of f")
     ax.set(xlabel=columns[0], ylabel=columns[1])
     return ax
 
@@ -155,8 +142,8 @@ def _limit(value: FloatArray, vmax: float | None) -> float:
 def _draw_line(ax: Axes, x: FloatArray, value: FloatArray, error: FloatArray | None) -> None:
     order = np.argsort(x, kind="stable")
     x, value = x[order], value[order]
-    colour = colours(1)[0]
-    ax.axhline(0.0, **REFERENCE)
+    colour = drawing.colours(1)[0]
+    ax.axhline(0.0, **drawing.REFERENCE)
     if error is not None:
         error = 2.0 * error[order]
         ax.fill_between(x, value - error, value + error, color=colour, alpha=0.3, lw=0)
@@ -168,7 +155,7 @@ def _draw_points(
     X: FloatArray,
     value: FloatArray,
     scale: dict[str, Any],
-    labels: Labels | None = None,
+    labels: drawing.Labels | None = None,
 ) -> Any:
     classes: list[tuple[bool, Any]] = [(False, slice(None))] if labels is None else labels.classes()
     for label, chosen in classes:
@@ -177,10 +164,10 @@ def _draw_points(
             X[chosen, 1],
             c=value[chosen],
             s=30,
-            marker=MARKERS[label],
+            marker=drawing.MARKERS[label],
             ec="0.4",
             lw=0.4,
-            label=None if labels is None else label_name(label),
+            label=None if labels is None else drawing.label_name(label),
             **scale,
         )
     return drawn
@@ -196,18 +183,6 @@ def _triangles(X: FloatArray) -> Triangulation:
             f"contours need at least 3 points that are not on one line, got {len(X)}: use "
             f'kind="scatter". ({error})'
         ) from error
-
-
-def _draw_contours(
-    ax: Axes, triangles: Triangulation, value: FloatArray, limit: float, scale: dict[str, Any]
-) -> Any:
-    return ax.tricontourf(
-        triangles,
-        value,
-        levels=np.linspace(-limit, limit, _N_LEVELS + 1),
-        extend="both" if np.abs(value).max() > limit else "neither",
-        **scale,
-    )
 
 
 # Nominal against actual probability of intervals.
@@ -266,14 +241,14 @@ def plot_coverage(
     >>> ax.get_xlabel()
     'nominal probability'
     """
-    named = as_named("coverage", coverage, labels)
+    named = drawing.as_named("coverage", coverage, labels)
     for name, each in named.items():
         _refuse_other_than_coverage(name, each)
 
-    ax = axes_for(ax, figsize)
-    ax.plot([0.0, 1.0], [0.0, 1.0], label="_nominal", **REFERENCE)
+    ax = drawing.axes_for(ax, figsize)
+    ax.plot([0.0, 1.0], [0.0, 1.0], label="_nominal", **drawing.REFERENCE)
     lowest = 1.0
-    colour_of = dict(zip(named, colours(len(named)), strict=True))
+    colour_of = dict(zip(named, drawing.colours(len(named)), strict=True))
     for i, (name, each) in enumerate(named.items()):
         colour = colour_of[name]
         x = each["prob"].values  # side by side, some would seem to lie off the diagonal
@@ -294,7 +269,7 @@ def plot_coverage(
     ax.set(xlim=limits, ylim=limits, xlabel="nominal probability", ylabel="coverage")
     ax.set_aspect("equal")
     if any(named):
-        legend_with_frame(ax, "upper left")
+        drawing.legend_with_frame(ax, "upper left")
     return ax
 
 

@@ -14,15 +14,8 @@ from pymc_skewgp._errors import ApproximationError, PriorApproximationWarning, w
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._limits import announce_kernel, cost_of_kernel, is_easily_kept
 from pymc_skewgp._observations.observations import as_matrix, one_of_each
+from pymc_skewgp._posterior import features as bases
 from pymc_skewgp._posterior.data_blocks import DataBlock, n_repeated, refuse_other_data
-from pymc_skewgp._posterior.features import (
-    EveryInput,
-    FunctionFeatures,
-    Inducing,
-    column_scales,
-    finite_rank_prior,
-    residual_variances,
-)
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, are_values, finite_rank_fit
 from pymc_skewgp._posterior.prior import Approximation, DataSet, Features, Prior, n_functions
 from pymc_skewgp._validation import FloatArray
@@ -176,7 +169,7 @@ class _Whitened:
         self._prior, self._X = prior, values.X
         self._phi, _ = features.at(values.X)
         # What equal rows share of f under the kernel is noise of their own under the features.
-        self._own = residual_variances(prior, features, values.X) / values.counts
+        self._own = bases.residual_variances(prior, features, values.X) / values.counts
         self._root = np.sqrt(values.variance / values.counts)
         scaled = self._phi / self._root[:, None]
         roots, vectors = eigh(scaled.T @ scaled)
@@ -259,7 +252,7 @@ def loss_of_fit(
     return ApproximationLoss(divergence, float(np.sqrt(2.0 * divergence)), divergence)
 
 
-def _sites(part: DataBlock, features: FunctionFeatures) -> NoisyValues:
+def _sites(part: DataBlock, features: bases.FunctionFeatures) -> NoisyValues:
     """EP's, of the values of f themselves; those that say nothing are left out."""
     assert part.X is not None
     block = part.block
@@ -272,7 +265,7 @@ def _sites(part: DataBlock, features: FunctionFeatures) -> NoisyValues:
     return NoisyValues(part.X[kept], nu / tau, 1.0 / tau, counts[kept])
 
 
-def _information(data: DataSet, features: FunctionFeatures) -> NoisyValues:
+def _information(data: DataSet, features: bases.FunctionFeatures) -> NoisyValues:
     """What rows would say of each value if they were seen to the last digit."""
     rows = data.rows()
     design = abs(as_matrix(rows.A, rows.n_rows)).power(2)
@@ -281,7 +274,7 @@ def _information(data: DataSet, features: FunctionFeatures) -> NoisyValues:
     return _seen(data.X, precision.reshape(data.X.shape[0], -1).max(axis=1), features)
 
 
-def _seen(X: FloatArray, precision: FloatArray, features: FunctionFeatures) -> NoisyValues:
+def _seen(X: FloatArray, precision: FloatArray, features: bases.FunctionFeatures) -> NoisyValues:
     """Values of which nothing is known but their precision."""
     kept = precision > 0.0
     X = X[kept]
@@ -294,7 +287,7 @@ def _neighbourhoods(prior: Prior, X: FloatArray, size: int) -> IntArray:
     """About so many rows: those around a few, in units of the kernel."""
     rng = np.random.default_rng(_SEED)
     some = X[rng.choice(X.shape[0], 5000)]
-    scaled = X * column_scales(prior, some, rng)
+    scaled = X * bases.column_scales(prior, some, rng)
     chosen, each = [], min(size, _NEIGHBOURHOOD)
     for centre in rng.choice(X.shape[0], size // each, replace=False):
         square = np.square(scaled - scaled[centre]).sum(axis=1)
@@ -347,23 +340,18 @@ _at_a_loss: ContextVar[Literal["stop", "warn", "go on"]] = ContextVar("_at_a_los
 
 
 class Choice(NamedTuple):
-    """What a posterior is made with.
+    """What a posterior is made with, and what is known of it where that was tried.
 
     Attributes
     ----------
     approximation : Approximation or None
-    computed : dict
-        Attributes of the posterior that are known already: its fit, and what it loses.
+    fit : FiniteRankFit or None
+    loss : ApproximationLoss or None
     """
 
     approximation: Approximation | None
-    computed: dict[str, Any] = {}  # noqa: RUF012
-
-
-class _Tried(NamedTuple):
-    approximation: Approximation
-    fit: FiniteRankFit
-    loss: ApproximationLoss | None
+    fit: FiniteRankFit | None = None
+    loss: ApproximationLoss | None = None
 
     def __str__(self) -> str:
         if self.loss is None:
@@ -371,8 +359,14 @@ class _Tried(NamedTuple):
         return f"{self.approximation!r}, which changes the log evidence by {self.loss}"
 
     @property
-    def choice(self) -> Choice:
-        return Choice(self.approximation, {"_fit": self.fit, "approximation_loss": self.loss})
+    def computed(self) -> dict[str, Any]:
+        """Attributes of the posterior that are known already."""
+        return {} if self.fit is None else {"_fit": self.fit, "approximation_loss": self.loss}
+
+    @property
+    def largest_loss(self) -> float:
+        """Two standard errors included."""
+        return 0.0 if self.loss is None else self.loss.largest
 
 
 @contextmanager
@@ -421,21 +415,22 @@ def chosen(asked: Asked, sets: tuple[DataSet, ...], prior: Prior) -> Choice:
         return Choice(None)
     few = _every_input(sets, prior)
     if few is not None:
-        return few.choice
+        return few
     if _at_a_loss.get() != "stop":
         return _without_stopping(sets, prior, n)
     tried = _tried(sets, prior, n)
-    best, values = min(tried, key=_worst), are_values(sets, prior)
-    if _worst(best) <= SWITCH.most_loss:
+    best, values = min(tried, key=lambda one: one.largest_loss), are_values(sets, prior)
+    if best.largest_loss <= SWITCH.most_loss:
         _log.info(
             f"{n} rows: the prior is approximated by {best}. prior_report() says what that "
             "changes; SkewGP(approximation=None) takes the kernel as it is."
         )
-        return best.choice
+        return best
     figures = ", ".join(f"{one.approximation!r} is off by {one.loss}" for one in tried)
     if values and n <= SWITCH.rows_of_values and is_easily_kept(n):
         announce_kernel(n, f"nearest to it is {best}")
         return Choice(None)
+    assert best.approximation is not None
     twice = best.approximation.doubled()
     raise ApproximationError(
         f"{n} rows are too many for the kernel as it is to be taken by itself, and no approximated "
@@ -446,12 +441,12 @@ def chosen(asked: Asked, sets: tuple[DataSet, ...], prior: Prior) -> Choice:
     )
 
 
-def automatic(n: int, n_functions: int = 1) -> Inducing:
+def automatic(n: int, n_functions: int = 1) -> bases.Inducing:
     """Inducing points that so many rows are begun with: 300, and fewer from half a million on.
 
     And fewer for more than four functions, each of which has coordinates of its own.
     """
-    return Inducing(_most_points(n, n_functions, 1))
+    return bases.Inducing(_most_points(n, n_functions, 1))
 
 
 def warn_of_loss(
@@ -481,69 +476,60 @@ def _without_stopping(sets: tuple[DataSet, ...], prior: Prior, n: int) -> Choice
     _log.info(f"{n} rows: the prior is approximated by {asked!r}.")
     if _at_a_loss.get() == "go on":
         return Choice(asked)
+    found = _fitted(asked, sets, prior, of_more=FEW_ROWS)
+    warn_of_loss(asked, found.loss, stacklevel=6)
+    return found
+
+
+def _fitted(asked: Approximation, sets: tuple[DataSet, ...], prior: Prior, **rows: int) -> Choice:
     X = np.vstack([data.X for data in sets])
-    fit = finite_rank_fit(*finite_rank_prior(replace(prior, approximation=asked), X), sets)
-    loss = loss_of_fit(fit, prior, SWITCH.most_loss, of_more=FEW_ROWS)
-    warn_of_loss(asked, loss, stacklevel=6)
-    return _Tried(asked, fit, loss).choice
+    fit = finite_rank_fit(*bases.finite_rank_prior(replace(prior, approximation=asked), X), sets)
+    return Choice(asked, fit, loss_of_fit(fit, prior, SWITCH.most_loss, **rows))
 
 
-def _every_input(sets: tuple[DataSet, ...], prior: Prior) -> _Tried | None:
+def _every_input(sets: tuple[DataSet, ...], prior: Prior) -> Choice | None:
     """The kernel itself, where rows have few different inputs."""
     X = np.vstack([data.X for data in sets])
     n, n_different = X.shape[0], one_of_each(X).size
     if n_different > MANY_ROWS:
         return None
-    asked = EveryInput()
-    approximated, features = finite_rank_prior(replace(prior, approximation=asked), X)
+    asked = bases.EveryInput()
+    approximated, features = bases.finite_rank_prior(replace(prior, approximation=asked), X)
     n -= sum(map(n_repeated, sets))
     rank = features.rank * n_functions(sets)
     if 2.0 * n * rank**2 > SWITCH.operations:
         return None
     fit = finite_rank_fit(approximated, features, sets)
-    found = _Tried(asked, fit, ApproximationLoss(0.0, 0.0, 0.0))
     _log.info(
         f"{X.shape[0]} rows with {n_different} different inputs: the kernel as it is, in "
         f"{rank} coordinates."
     )
-    return found
+    return Choice(asked, fit, ApproximationLoss(0.0, 0.0, 0.0))
 
 
-def _tried(sets: tuple[DataSet, ...], prior: Prior, n: int) -> list[_Tried]:
+def _tried(sets: tuple[DataSet, ...], prior: Prior, n: int) -> list[Choice]:
     """Approximations of more and more points, up to one that is near enough."""
-    found: list[_Tried] = []
+    found: list[Choice] = []
     failed: ApproximationError | None = None
-    X = np.vstack([data.X for data in sets])
-    sizes = [_most_points(n, n_functions(sets), times) for times in SWITCH.times]
-    for size in sorted(set(sizes)):
-        asked = Inducing(size)
+    for size in sorted({_most_points(n, n_functions(sets), times) for times in SWITCH.times}):
         try:
-            fit = finite_rank_fit(*finite_rank_prior(replace(prior, approximation=asked), X), sets)
-            found.append(
-                _Tried(asked, fit, loss_of_fit(fit, prior, SWITCH.most_loss, SWITCH.rows_checked))
-            )
+            asked = bases.Inducing(size)
+            found.append(_fitted(asked, sets, prior, most_rows=SWITCH.rows_checked))
         except ApproximationError as error:  # of a site that is too narrow for what is left of f
             failed = error
             continue
-        if _worst(found[-1]) <= SWITCH.most_loss or _is_rough(found):
+        if found[-1].largest_loss <= SWITCH.most_loss:
             break
+        # Where twice the points leave more than half of the loss, as many more do not do.
+        losses = [one.loss for one in found[-2:] if one.loss is not None]
+        if len(losses) == 2 and losses[0].divergence > 0.0:
+            left = losses[1].divergence / losses[0].divergence
+            if left > _ROUGH and losses[1].largest * left > SWITCH.most_loss:
+                break
     if not found:
         assert failed is not None
         raise failed
     return found
-
-
-def _worst(one: _Tried) -> float:
-    return 0.0 if one.loss is None else one.loss.largest
-
-
-def _is_rough(tried: list[_Tried]) -> bool:
-    """Whether twice the points left more than half of the loss, so that as many more do not do."""
-    losses = [one.loss for one in tried[-2:] if one.loss is not None]
-    if len(losses) < 2 or losses[0].divergence <= 0.0:
-        return False
-    left = losses[1].divergence / losses[0].divergence
-    return left > _ROUGH and losses[1].largest * left > SWITCH.most_loss
 
 
 def _most_points(n: int, n_functions: int, times: int) -> int:

@@ -15,15 +15,9 @@ from typing import Any
 import numpy as np
 
 from pymc_skewgp._errors import ApproximationError
+from pymc_skewgp._gaussian.blocks import groups as grouped
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.functions import FunctionSites
-from pymc_skewgp._gaussian.blocks.groups import (
-    DenseRows,
-    FunctionRows,
-    GroupBlock,
-    GroupLogProbs,
-    GroupSites,
-)
 from pymc_skewgp._gaussian.blocks.rows import FactorGradient, RowBlock, RowSites
 from pymc_skewgp._gaussian.coordinates import RowFactors
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient, log_prob_and_gradient
@@ -168,7 +162,7 @@ class BlockAt:
         no noise.
     """
 
-    block: RowBlock | GroupBlock
+    block: RowBlock | grouped.GroupBlock
     numbers: Sequence[FloatArray] = ()
     log_constant: float = 0.0
     hard: RowsBeside | None = None
@@ -195,6 +189,8 @@ class SitesAt(BlockAt):
         """See `BlockAt`."""
         found = self.block.gradient(mean, spread)
         own = self._sites.slopes_of_numbers(found)
+        if self.hard is not None:  # of a constraint: none in variance and nugget, its last numbers
+            own[2:] = [np.zeros(x.shape) for x in own[2:]]
         return [_NO_SLOPE, found.factor, found.offset, found.noise, *own]
 
 
@@ -265,17 +261,19 @@ class GroupsAt(BlockAt):
         self._variance = np.einsum("ijj->ij", noise)
         n, m = self._shape = self._variance.shape
         if len(factor) == 1:
-            self._predictors: DenseRows | FunctionRows = DenseRows(factor[0].reshape(n * m, -1), m)
+            self._predictors: grouped.DenseRows | grouped.FunctionRows = grouped.DenseRows(
+                factor[0].reshape(n * m, -1), m
+            )
         else:
-            self._predictors = FunctionRows(*factor)
-        self.block: RowBlock | GroupBlock
+            self._predictors = grouped.FunctionRows(*factor)
+        self.block: RowBlock | grouped.GroupBlock
         if is_apart:
             sites = RowSites(*(x.ravel() for x in (*limits, self._variance)))
             self.block = RowBlock(self._predictors.rows(), sites)
         else:
             probs = _MadeLater(limits[0], limits[1], noise)
-            self.block = GroupBlock(
-                self._predictors, GroupSites(limits[0], limits[1], noise, probs)
+            self.block = grouped.GroupBlock(
+                self._predictors, grouped.GroupSites(limits[0], limits[1], noise, probs)
             )
 
     def slopes(self, mean: FloatArray, spread: FloatArray) -> Sequence[FloatArray]:
@@ -318,7 +316,7 @@ class _MadeLater:
         self._groups = lower, upper, noise
 
     @cached_property
-    def _found(self) -> GroupLogProbs:
+    def _found(self) -> grouped.GroupLogProbs:
         found = log_probs_of(*self._groups)
         if found is None:  # of a few groups that is known before
             raise ApproximationError(f"the likelihood {SHARED_NOISE}: take fewer rows.")
@@ -329,39 +327,27 @@ class _MadeLater:
         return self._found(groups, eta)
 
 
-class LimitsAt(SitesAt):
+def limits_at(log_constant: FloatArray, *numbers: FloatArray) -> SitesAt | None:
     """A constraint: limits of f, or of a derivative of phi' c, with next to no noise.
 
     Parameters
     ----------
-    log_constant : float
+    log_constant : ndarray, shape ()
     phi, mean, noise : ndarray
         `noise` is what features leave, and the share of the variance that is a nugget.
     lower, upper : ndarray, shape (k,)
     variance, nugget : ndarray, shape (k,)
         Of f in the prior, and the nugget's alone.
     """
-
-    def __init__(self, log_constant: float, *numbers: FloatArray) -> None:
-        phi, mean, noise, lower, upper, variance, nugget = numbers
-        columns = lower, upper, np.full(mean.size, np.nan), np.zeros(mean.size)
-        super().__init__(phi, LearntRows(columns, mean, noise), log_constant)
-        sd, shares = np.sqrt(variance), (noise / variance, nugget / variance)
-        limits = (lower - mean) / sd, (upper - mean) / sd
-        self.hard = RowsBeside(phi / sd[:, None], *limits, *shares)
-
-    def slopes(self, mean: FloatArray, spread: FloatArray) -> Sequence[FloatArray]:
-        """See `BlockAt`."""
-        *found, value, _ = super().slopes(mean, spread)
-        return [*found, 0.0 * value, 0.0 * value]  # none in variance and nugget
-
-
-def limits_at(log_constant: FloatArray, *numbers: FloatArray) -> LimitsAt | None:
-    """Makes `LimitsAt`."""
-    phi, mean, noise, *_, variance, _ = numbers
+    phi, mean, noise, lower, upper, variance, nugget = numbers
     if not (all_finite(log_constant, phi, mean, noise) and (variance > 0.0).all()):
         return None
-    return LimitsAt(float(log_constant), *numbers)
+    columns = lower, upper, np.full(mean.size, np.nan), np.zeros(mean.size)
+    found = SitesAt(phi, LearntRows(columns, mean, noise), float(log_constant))
+    sd, shares = np.sqrt(variance), (noise / variance, nugget / variance)
+    limits = (lower - mean) / sd, (upper - mean) / sd
+    found.hard = RowsBeside(phi / sd[:, None], *limits, *shares)
+    return found
 
 
 # Signs of f at pseudo-points, as rows of f less its mean in standard deviations.

@@ -19,25 +19,12 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve, qr, solve_triangular
 
 from pymc_skewgp._gaussian import coordinates as row_factors
+from pymc_skewgp._gaussian import covariance as forms
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.covariance import (
-    Covariance,
-    DenseCovariance,
-    FactoredCovariance,
-    LowRankCovariance,
-)
 from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._observations import observations as row
 from pymc_skewgp._observations.constraint import pseudo_point_rows
-from pymc_skewgp._observations.observations import (
-    Noise,
-    Observations,
-    add_noise,
-    as_matrix,
-    block_noise,
-    noise_factor,
-    shared_noise,
-    stacked,
-)
+from pymc_skewgp._observations.observations import Noise, Observations
 from pymc_skewgp._observations.sites import Sites, factors_of
 from pymc_skewgp._sun.parameters import refuse_contradictory_points
 from pymc_skewgp._validation import FloatArray
@@ -78,7 +65,7 @@ class _Points:
     """
 
     def __init__(
-        self, mean: FloatArray, cov: FactoredCovariance, observations: Observations
+        self, mean: FloatArray, cov: forms.FactoredCovariance, observations: Observations
     ) -> None:
         chosen = observations.is_point
         self.rows = points = observations if chosen.all() else observations.rows(chosen)
@@ -91,7 +78,7 @@ class _Points:
         if few and points.S.ndim == 1 and (least < points.S).all():
             self.precision = low_rank = _InCoordinates(row_factor, points.S)
             self.mean = mean + cov.factor @ low_rank.mean(residual)
-            self.cov = FactoredCovariance(low_rank.spread(cov.factor), units=cov.units)
+            self.cov = forms.FactoredCovariance(low_rank.spread(cov.factor), units=cov.units)
         else:
             self.precision = gram = _Gram(row_matrix(cov, points, row_factor), points.S)
             half = gram.half(points.of(cov.dense()))
@@ -102,7 +89,9 @@ class _Points:
         self.log_density = -0.5 * square - self.precision.log_root_det
 
 
-def row_matrix(cov: FactoredCovariance, rows: Observations, row_factor: FloatArray) -> FloatArray:
+def row_matrix(
+    cov: forms.FactoredCovariance, rows: Observations, row_factor: FloatArray
+) -> FloatArray:
     """A K A', from the kernel's own matrix where the rows only choose and scale its values."""
     if rows.A is None or (isinstance(rows.A, np.ndarray) and rows.A.ndim == 1):
         return cov.leading(rows.n_rows, rows.A)
@@ -119,12 +108,12 @@ def with_own_noise(observations: Observations, points: Observations) -> Observat
     """
     others = ~observations.is_point
     intervals = observations.rows(others)
-    shared = shared_noise(observations.S, others, observations.is_point)
+    shared = row.shared_noise(observations.S, others, observations.is_point)
     if shared is None:
         return intervals
     chol, _ = linalg.cholesky("the covariance of the noise at points", _as_dense(points.S))
     gain = cho_solve((chol, True), shared.T).T
-    A = as_matrix(intervals.A, intervals.n_rows) - gain @ as_matrix(points.A, points.n_rows)
+    A = row.as_matrix(intervals.A, intervals.n_rows) - gain @ row.as_matrix(points.A, points.n_rows)
     return Observations(
         np.asarray(A),
         intervals.a + gain @ (points.value - points.a),
@@ -137,7 +126,7 @@ def with_own_noise(observations: Observations, points: Observations) -> Observat
 
 def _as_dense(noise: Noise) -> FloatArray:
     matrix = np.zeros((noise.shape[0],) * 2)
-    add_noise(matrix, noise)
+    row.add_noise(matrix, noise)
     return matrix
 
 
@@ -145,7 +134,7 @@ class _Gram:
     """G factorised: n^3 / 3 operations for n points."""
 
     def __init__(self, matrix: FloatArray, noise: Noise) -> None:
-        add_noise(matrix, noise)
+        row.add_noise(matrix, noise)
         self._chol, _ = linalg.cholesky("the covariance of the observed values", matrix)
         self.log_root_det = float(np.log(self._chol.diagonal()).sum())
 
@@ -253,7 +242,7 @@ class Conditioning:
     """
 
     def __init__(
-        self, mean: FloatArray, cov: FactoredCovariance, observations: Observations
+        self, mean: FloatArray, cov: forms.FactoredCovariance, observations: Observations
     ) -> None:
         self._prior_cov = cov
         self._points: _Points | None = None
@@ -286,7 +275,7 @@ class Conditioning:
 
     @cached_property
     def _chol(self) -> FloatArray:
-        if isinstance(self.cov, DenseCovariance):
+        if isinstance(self.cov, forms.DenseCovariance):
             return self.cov.chol
         return linalg.cholesky("the covariance of the observations", self.cov.dense())[0]
 
@@ -305,7 +294,7 @@ class Conditioning:
         if not self.n_rows:
             n_draws = u.shape[0] if chosen is None else chosen.size
             coordinates = rng.standard_normal((self.factor.shape[1], n_draws))
-        elif isinstance(self.cov, LowRankCovariance):
+        elif isinstance(self.cov, forms.LowRankCovariance):
             coordinates = self._coordinates_given(u, rng, chosen)
         else:
             # A draw from the prior, corrected by what it lacks to `u` (Matheron's rule).
@@ -389,7 +378,7 @@ class Conditioning:
         some = slice(None) if moved.all() else moved  # without copies: most answers are None
         factor, few, noise = self.row_factor[some], counts[some], rows.S[some]
         gaps = row_factors.squared_gaps(factor)
-        if isinstance(self.cov, DenseCovariance):
+        if isinstance(self.cov, forms.DenseCovariance):
             gaps = row_factors.squared_gaps_of(self.cov.matrix[some][:, some], noise)
         variance = np.einsum("ij,ij->i", factor, factor)
         limits = row_factors.OpenRows(self.lower[some], self.upper[some], variance)
@@ -404,7 +393,7 @@ class Conditioning:
         other._intervals, other.row_factor = rest, self.row_factor[~moved]
         other.centre = self.centre[~moved]
         other.lower, other.upper = self.lower[~moved], self.upper[~moved]
-        prior = FactoredCovariance(self.factor, units=self._prior_cov.units)
+        prior = forms.FactoredCovariance(self.factor, units=self._prior_cov.units)
         other.cov = _row_covariance(prior, rest, other.row_factor)
         return other, sites
 
@@ -421,16 +410,11 @@ class Conditioning:
     @property
     def dense_noise(self) -> FloatArray:
         """`noise` as variances, or as an array."""
-        noise = self._intervals.S
-        if noise.ndim == 1:
-            return noise
-        matrix = np.zeros(noise.shape)
-        add_noise(matrix, noise)
-        return matrix
+        return self.noise if self.noise.ndim == 1 else _as_dense(self.noise)
 
     @cached_property
     def _noise_factor(self) -> Any:
-        return noise_factor(self._intervals.S)
+        return row.noise_factor(self._intervals.S)
 
     def _noise_draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         noise = self._intervals.S
@@ -465,7 +449,7 @@ class Conditioning:
     @cached_property
     def _coordinate_solvers(self) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
         """Factor of I + X' S^-1 X, gain of rows without noise, S^-1 X, and which have noise."""
-        assert isinstance(self.cov, LowRankCovariance)
+        assert isinstance(self.cov, forms.LowRankCovariance)
         noise, factor = self.cov.noise, self.row_factor
         noisy, scaled = noise.variances > 0, noise.solve(factor)
         known = factor[~noisy]
@@ -503,19 +487,19 @@ def _group(variance: FloatArray) -> int:
 
 
 def _row_covariance(
-    cov: FactoredCovariance, rows: Observations, row_factor: FloatArray
-) -> Covariance:
+    cov: forms.FactoredCovariance, rows: Observations, row_factor: FloatArray
+) -> forms.Covariance:
     """G in the form that needs fewer operations."""
     n_rows = rows.n_rows
     if row_factor.shape[1] < LOW_RANK_SHARE * n_rows or not n_rows:
         if rows.S.ndim == 1:
-            return LowRankCovariance(rows.S, row_factor)
-        shared = block_noise(rows.S, int(LARGEST_BLOCK * n_rows))
+            return forms.LowRankCovariance(rows.S, row_factor)
+        shared = row.block_noise(rows.S, int(LARGEST_BLOCK * n_rows))
         if shared is not None:
-            return LowRankCovariance(shared, row_factor)
+            return forms.LowRankCovariance(shared, row_factor)
     matrix = row_matrix(cov, rows, row_factor)
-    add_noise(matrix, rows.S)
-    return DenseCovariance(matrix, "the covariance of the observations")
+    row.add_noise(matrix, rows.S)
+    return forms.DenseCovariance(matrix, "the covariance of the observations")
 
 
 # A Gaussian or Skew Gaussian process at its rows, given observations there.
@@ -533,12 +517,12 @@ def process_given(
 
     `units` are those of each value, where they differ: see `FactoredCovariance`.
     """
-    cov = FactoredCovariance.of_kernel(matrix, units)
+    cov = forms.FactoredCovariance.of_kernel(matrix, units)
     return factored_process_given(cov, mean, phase, truncation, observations)
 
 
 def factored_process_given(
-    cov: FactoredCovariance,
+    cov: forms.FactoredCovariance,
     mean: FloatArray,
     phase: FloatArray,
     truncation: FloatArray,
@@ -573,7 +557,7 @@ def factored_process_given(
         return Conditioning(mean, cov, observations)
     own = cov.leading(s)
     sd = np.sqrt(own.diagonal())
-    rows = stacked([pseudo_point_rows(sd, phase, truncation), observations])
+    rows = row.stacked([pseudo_point_rows(sd, phase, truncation), observations])
     # The signs at pseudo-points are those of f less its mean.
     given = Conditioning(np.concatenate([np.zeros(s), mean]), cov, rows)
     scale = phase / sd

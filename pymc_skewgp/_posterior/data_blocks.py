@@ -19,14 +19,7 @@ from pymc_skewgp._gaussian.blocks.groups import GroupBlock
 from pymc_skewgp._gaussian.blocks.rows import RowBlock
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.sites import SiteLikelihood, SitesGiven
-from pymc_skewgp._posterior import row_blocks
-from pymc_skewgp._posterior.blocks_at import (
-    LearntFunctions,
-    LimitsAt,
-    SignsAt,
-    groups_at,
-    rows_at,
-)
+from pymc_skewgp._posterior import blocks_at, row_blocks
 from pymc_skewgp._posterior.features import FunctionFeatures
 from pymc_skewgp._posterior.prior import DataSet, Prior, in_prior_units
 from pymc_skewgp._posterior.row_groups import refuse_shared_noise
@@ -155,7 +148,7 @@ def _of_rows(
                 f"row {i} of the data has no noise, which an approximated prior of many rows does "
                 "not take: give the likelihood a sigma, or the kernel a WhiteNoise."
             )
-        found = rows_at(cut.counts, cut.unit, np.zeros(()), phi, mean, rest, *columns)
+        found = blocks_at.rows_at(cut.counts, cut.unit, np.zeros(()), phi, mean, rest, *columns)
         assert found is not None  # all numbers are checked
         found.refuse_wide_rest()
         yield DataBlock(found.block, constant, at, design)
@@ -167,7 +160,7 @@ def _of_functions(part: DataSet, features: FunctionFeatures, prior: Prior) -> Da
     assert isinstance(known, SiteLikelihood)
     own, (phi, rest) = known.sites(part.y, n), features.at(part.X)
     mean, sd = prior.mean("X", part.X) + own.a, np.sqrt(np.einsum("ij,ij->i", phi, phi))
-    sites = LearntFunctions(SitesGiven(n, own.log_prob, own.slopes), mean, rest, sd)
+    sites = blocks_at.LearntFunctions(SitesGiven(n, own.log_prob, own.slopes), mean, rest, sd)
     _ = sites.averaged  # refuses what features leave too much of
     return DataBlock(RowBlock(phi, sites), 0.0, part.X)
 
@@ -186,7 +179,7 @@ def _of_groups(data: DataSet, features: FunctionFeatures, prior: Prior) -> Itera
                 f"{data.likelihood!r} has rows without noise, which an approximated prior of many "
                 "rows does not take: give it noise."
             )
-        found = groups_at(kind.is_apart, np.zeros(()), *numbers, *columns)
+        found = blocks_at.groups_at(kind.is_apart, np.zeros(()), *numbers, *columns)
         assert found is not None
         yield DataBlock(found.block, constant)
         constant = 0.0
@@ -207,7 +200,7 @@ def hard_rows(
         phi, rest = features.single.at(prior.pseudo_points)
         variance = np.einsum("ij,ij->i", phi, phi) + rest
         own = phi / np.sqrt(variance)[:, None], rest / variance
-        parts.append(SignsAt(n_functions, prior.phase, prior.truncation, *own).hard)
+        parts.append(blocks_at.SignsAt(n_functions, prior.phase, prior.truncation, *own).hard)
     for data in sets:
         if data.likelihood.has_data:
             continue
@@ -219,5 +212,7 @@ def hard_rows(
         rows, mean = in_prior_units(data.rows(), prior, data), prior.mean("X", data.X, derivative)
         variance = np.einsum("ij,ij->i", phi, phi) + rest
         numbers = phi, mean, rows.S + rest, rows.lower, rows.upper, variance, rows.S
-        parts.append(LimitsAt(0.0, *numbers).hard)
+        limits = blocks_at.limits_at(np.zeros(()), *numbers)
+        assert limits is not None  # all numbers are checked
+        parts.append(limits.hard)
     return RowsBeside.joined(parts)

@@ -12,14 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_skewgp._errors import no_warnings
+from pymc_skewgp._gaussian import escalation as policy
 from pymc_skewgp._gaussian.covariance import FactoredCovariance
-from pymc_skewgp._gaussian.escalation import (
-    DEFAULT,
-    Fitted,
-    RectangleSampler,
-    draw_side_by_side,
-    twist_dense,
-)
 from pymc_skewgp._gaussian.truncated import log_prob_rectangle
 from pymc_skewgp._gaussian.twisted import TwistedProposal
 from pymc_skewgp._gaussian.weights import systematic_resample
@@ -96,7 +90,7 @@ def draws_with_evidence(
         pairs = site_draws(own.given, own.sites, skip).sampler
     if pairs is None or (case.sites is None and pairs.collapsed):
         given = case.given
-        sampler = RectangleSampler(given.cov, given.lower, given.upper)
+        sampler = policy.RectangleSampler(given.cov, given.lower, given.upper)
         latent = draw_latent(sampler, size, "twisted", rng, n_pseudo_points=skip)
         chosen = systematic_resample(latent.log_weights, count, rng)
         f = given.draw(latent.draws, rng, chosen, skip=skip)
@@ -261,17 +255,17 @@ def _together(
 def _fitted(group: list[_Given]) -> dict[int, TwistedProposal]:
     """Proposals, rows in the same order; of the cases in which EP converges."""
     found: dict[int, TwistedProposal] = {}
-    last: Fitted | None = None
+    last: policy.Fitted | None = None
     n = group[0][0].given.n_rows
     for i, (case, _, _) in enumerate(group):
         given = case.given
         if given.n_rows != n or given.cov.jitter or case.by_factors() is not case:
             continue
-        own = twist_dense(
+        own = policy.twist_dense(
             given.cov.dense(),
             given.lower,
             given.upper,
-            tol=DEFAULT.ep_tolerance,
+            tol=policy.DEFAULT.ep_tolerance,
             order=None if last is None else last.proposal.order,
             start=None if last is None else last.ep,
         )
@@ -283,20 +277,24 @@ def _fitted(group: list[_Given]) -> dict[int, TwistedProposal]:
 def _drawn(
     group: list[_Given], proposals: dict[int, TwistedProposal], n_draws: int
 ) -> dict[int, tuple[FloatArray, "_Quality"]]:
-    """Draws of u of each case, and their weights."""
+    """Draws of u of each case, and their weights; half of the points mirrors the other."""
     if not proposals:
         return {}
-    n = next(iter(proposals.values())).order.size
-    points = _mirrored([group[i][2] for i in proposals], n, n_draws + n_draws % 2)
-    u, log_weights = draw_side_by_side(list(proposals.values()), points)
-    return dict(zip(proposals, zip(u, _qualities(log_weights), strict=True), strict=True))
-
-
-def _mirrored(rngs: list[np.random.Generator], n: int, n_draws: int) -> FloatArray:
-    """Uniform points (n, B, n_draws), the second half mirroring the first."""
-    half = np.stack([rng.random((n, n_draws // 2)) for rng in rngs], axis=1)
+    shape = next(iter(proposals.values())).order.size, -(-n_draws // 2)
+    half = np.stack([group[i][2].random(shape) for i in proposals], axis=1)
     np.clip(half, np.finfo(float).tiny, 1.0 - 2.0**-53, out=half)
-    return np.concatenate([half, 1.0 - half], axis=-1)
+    points = np.concatenate([half, 1.0 - half], axis=-1)
+    u, log_weights = policy.draw_side_by_side(list(proposals.values()), points)
+    largest = log_weights.max(axis=1, keepdims=True)
+    weights = np.exp(log_weights - largest)
+    mean = weights.mean(axis=1, keepdims=True)
+    weights /= mean
+    log_mean = (largest + np.log(mean))[:, 0]
+    pairs = weights.reshape(len(weights), 2, -1).mean(axis=1)
+    errors = pairs.std(axis=1, ddof=1) / np.sqrt(pairs.shape[1])
+    relative_ess = 1.0 / np.square(weights).mean(axis=1)
+    columns = weights, log_mean.tolist(), errors.tolist(), relative_ess.tolist()
+    return dict(zip(proposals, zip(u, map(_Quality, *columns), strict=True), strict=True))
 
 
 class _Quality(NamedTuple):
@@ -306,16 +304,3 @@ class _Quality(NamedTuple):
     log_mean: float
     std_error: float
     relative_ess: float
-
-
-def _qualities(log_weights: FloatArray) -> Iterator[_Quality]:
-    """Of each row, whose second half mirrors the first."""
-    largest = log_weights.max(axis=1, keepdims=True)
-    weights = np.exp(log_weights - largest)
-    mean = weights.mean(axis=1, keepdims=True)
-    weights /= mean
-    log_mean = (largest + np.log(mean))[:, 0]
-    pairs = weights.reshape(len(weights), 2, -1).mean(axis=1)
-    errors = pairs.std(axis=1, ddof=1) / np.sqrt(pairs.shape[1])
-    relative_ess = 1.0 / np.square(weights).mean(axis=1)
-    yield from map(_Quality, weights, log_mean.tolist(), errors.tolist(), relative_ess.tolist())

@@ -18,21 +18,12 @@ from scipy.linalg import cho_solve
 
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian import log_prob_gradient as gradients
 from pymc_skewgp._gaussian.coordinates import ALIKE, EQUAL, OpenRows, are_alike, squared_gaps_of
 from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance, LowRankCovariance
 from pymc_skewgp._gaussian.ep import EPResult
 from pymc_skewgp._gaussian.ep_dense import ep_alone, ep_with_gradient
 from pymc_skewgp._gaussian.escalation import DEFAULT
-from pymc_skewgp._gaussian.log_prob_gradient import (
-    LARGEST_EFFECT,
-    LogProbGradient,
-    LogProbMethod,
-    RepeatedRectangle,
-    folded,
-    log_prob_and_gradient,
-    log_prob_by_ep,
-    repeated_log_prob,
-)
 from pymc_skewgp._gaussian.truncated import log_prob_rectangle, warn_of_error
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
 from pymc_skewgp._limits import few_blas_threads
@@ -191,23 +182,20 @@ class Intervals:
         n, p, i = self._n_rows, self._points, self._kept
         if i.size == n:
             return RowGradient(lower, upper, np.zeros_like(lower), cov)
-        full = RowGradient(
-            self.at_intervals(lower), self.at_intervals(upper), np.zeros(n), np.zeros((n, n))
-        )
-        full.cov[np.ix_(i, i)] = cov
-        if not p.size:
-            return full
-        weights, solved = self._weights, self._solved
-        by_mean = -(lower + upper)
-        moved = solved @ by_mean
-        full.value[p] = moved - weights
-        carried = solved @ cov
-        across = 0.5 * np.outer(weights, by_mean) - carried
-        own = 0.5 * np.outer(weights, weights - 2.0 * moved) + carried @ solved.T
-        own -= 0.5 * cho_solve((self._chol, True), np.eye(p.size))
-        full.cov[np.ix_(p, p)] = linalg.symmetric(own)
-        full.cov[np.ix_(p, i)], full.cov[np.ix_(i, p)] = across, across.T
-        return full
+        value, full = np.zeros(n), np.zeros((n, n))
+        full[np.ix_(i, i)] = cov
+        if p.size:
+            weights, solved = self._weights, self._solved
+            by_mean = -(lower + upper)  # the limits move by -mean, and the mean by C' K^-1 r
+            moved = solved @ by_mean
+            value[p] = moved - weights
+            carried = solved @ cov
+            across = 0.5 * np.outer(weights, by_mean) - carried
+            own = 0.5 * np.outer(weights, weights - 2.0 * moved) + carried @ solved.T
+            own -= 0.5 * cho_solve((self._chol, True), np.eye(p.size))
+            full[np.ix_(p, p)] = linalg.symmetric(own)
+            full[np.ix_(p, i)], full[np.ix_(i, p)] = across, across.T
+        return RowGradient(self.at_intervals(lower), self.at_intervals(upper), value, full)
 
 
 # The log probability of the intervals: rows one by one, or kinds of rows that repeat.
@@ -216,14 +204,14 @@ class Intervals:
 _NUGGET = 1e-4
 
 
-def repeated_rows_of(rows: Intervals) -> RepeatedRectangle | None:
+def repeated_rows_of(rows: Intervals) -> gradients.RepeatedRectangle | None:
     """The kinds of rows, where some of them stand for several."""
     if (rows.counts == 1).all() or not np.isfinite(rows.cov).all():
         return None
     return _kinds(rows)
 
 
-def alike_rows_of(rows: Intervals, within: float = ALIKE) -> RepeatedRectangle | None:
+def alike_rows_of(rows: Intervals, within: float = ALIKE) -> gradients.RepeatedRectangle | None:
     """The kinds of rows, where many rows with noise of their own are of nearly one predictor.
 
     Rows drawn one by one would share a tail that all draws miss. See `are_alike` for `within`: of
@@ -243,16 +231,16 @@ def alike_rows_of(rows: Intervals, within: float = ALIKE) -> RepeatedRectangle |
     return found if alike else None
 
 
-def _kinds(rows: Intervals) -> RepeatedRectangle:
+def _kinds(rows: Intervals) -> gradients.RepeatedRectangle:
     # A nugget is not what draws of z can be weighed by.
     nugget = (rows.counts == 1) & (rows.noise < _NUGGET * rows.cov.diagonal())
     noise = np.where(nugget, 0.0, rows.noise)
-    return RepeatedRectangle(rows.cov, noise, rows.lower, rows.upper, rows.counts)
+    return gradients.RepeatedRectangle(rows.cov, noise, rows.lower, rows.upper, rows.counts)
 
 
 def single_rows(
     rows: Intervals,
-) -> tuple[Intervals | RepeatedRectangle, IntArray | None]:
+) -> tuple[Intervals | gradients.RepeatedRectangle, IntArray | None]:
     """The rows one by one, and which kind each is of; None where none stands for several."""
     repeated = repeated_rows_of(rows)
     return (rows, None) if repeated is None else repeated.single()
@@ -261,23 +249,23 @@ def single_rows(
 def interval_log_prob(
     rows: Intervals,
     *,
-    method: LogProbMethod = "twisted",
+    method: gradients.LogProbMethod = "twisted",
     n_draws: int = 256,
     random_seed: int = 0,
     compiled: bool = False,
-) -> LogProbGradient:
+) -> gradients.LogProbGradient:
     """Log probability with its gradient; options as of `log_prob_and_gradient`."""
     options: dict[str, Any] = {"method": method, "n_draws": n_draws, "random_seed": random_seed}
     repeated = repeated_rows_of(rows)
     alike = repeated if method == "ep" else alike_rows_of(rows, EQUAL)
     if alike is not None:
-        return repeated_log_prob(alike, **options)
+        return gradients.repeated_log_prob(alike, **options)
     options["compiled"] = compiled
     if repeated is None:
-        return log_prob_and_gradient(rows.lower, rows.upper, rows.cov, **options)
+        return gradients.log_prob_and_gradient(rows.lower, rows.upper, rows.cov, **options)
     single, kind = repeated.single()
-    found = log_prob_and_gradient(single.lower, single.upper, single.cov, **options)
-    return folded(found, kind, rows.counts.size)
+    found = gradients.log_prob_and_gradient(single.lower, single.upper, single.cov, **options)
+    return gradients.folded(found, kind, rows.counts.size)
 
 
 def interval_estimate(rows: Intervals, n_draws: int, random_seed: Seed) -> Estimate:
@@ -388,14 +376,16 @@ class EvidenceByEP:
         if np.isfinite(ep.log_prob):
             self._last = ep
 
-    def _rectangle(self, terms: EvidenceTerms, rows: Intervals) -> LogProbGradient:
+    def _rectangle(self, terms: EvidenceTerms, rows: Intervals) -> gradients.LogProbGradient:
         lower, upper = rows.lower, rows.upper
         if not lower.size:
-            return LogProbGradient(0.0, lower, upper, rows.cov)
+            return gradients.LogProbGradient(0.0, lower, upper, rows.cov)
         start = self._start(lower.size)
         repeated = repeated_rows_of(rows)
         if repeated is not None:
-            found, ep = log_prob_by_ep(repeated, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start)
+            found, ep = gradients.log_prob_by_ep(
+                repeated, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start
+            )
             self._keep(ep)
             return found
         cov = _covariance(terms, rows)
@@ -403,7 +393,7 @@ class EvidenceByEP:
             cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start
         )
         self._keep(ep)
-        return LogProbGradient(ep.log_prob, gradient.lower, gradient.upper, gradient.cov)
+        return gradients.LogProbGradient(ep.log_prob, gradient.lower, gradient.upper, gradient.cov)
 
 
 def evidence_by_twisting(
@@ -439,7 +429,7 @@ def evidence_estimate(
 
     Minus infinity where the signs at pseudo-points have a probability that round-off decides.
     """
-    if not _round_off(terms) <= LARGEST_EFFECT:
+    if not _round_off(terms) <= gradients.LARGEST_EFFECT:
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
     rows = Intervals(terms)
     if sites is None:
@@ -462,7 +452,7 @@ def _of_sites(rows: Intervals, joint: Callable[[Rectangle], JointGradient]) -> J
     found = joint(single)
     if kind is None:
         return found
-    return found._replace(rows=folded(found.rows, kind, rows.lower.size))
+    return found._replace(rows=gradients.folded(found.rows, kind, rows.lower.size))
 
 
 def _guarded(terms: EvidenceTerms, joint: Callable[[Intervals], JointGradient]) -> EvidenceGradient:
@@ -494,7 +484,7 @@ def _covariance(terms: EvidenceTerms, rows: Intervals) -> Covariance:
         return DenseCovariance(matrix)
     left_over = _LEFT_OVER * float(noisy.min())
     # Improbable signs at pseudo-points feel the little that the low-rank form leaves to noise.
-    if not _round_off(terms, left_over) <= LARGEST_EFFECT:
+    if not _round_off(terms, left_over) <= gradients.LARGEST_EFFECT:
         return DenseCovariance(matrix)
     # A part of the rows shows at an eighth of the cost that there are too many columns.
     half = slice(None, None, 2)
@@ -518,18 +508,20 @@ def _factor(matrix: FloatArray, noise: FloatArray, left_over: float) -> FloatArr
     return linalg.low_rank_factor(prior, left_over / largest)
 
 
-def _evidence(terms: EvidenceTerms, rows: Intervals, joint: LogProbGradient) -> EvidenceGradient:
+def _evidence(
+    terms: EvidenceTerms, rows: Intervals, joint: gradients.LogProbGradient
+) -> EvidenceGradient:
     """Of the points and the rectangle given them, over the probability of the prior's signs."""
     if not np.isfinite(joint.value):
         return _nothing(terms)
     known = rows.log_density + float(terms.log_constant)
     own = rows.pull_back(joint.lower, joint.upper, joint.cov)
     s = terms.prior_lower.size
-    prior = LogProbGradient(0.0, np.zeros(0), np.zeros(0), np.zeros((0, 0)))
+    prior = gradients.LogProbGradient(0.0, np.zeros(0), np.zeros(0), np.zeros((0, 0)))
     if s:
         if coincide(terms.prior_cov):
             return _nothing(terms)
-        prior = log_prob_and_gradient(
+        prior = gradients.log_prob_and_gradient(
             terms.prior_lower, terms.prior_upper, terms.prior_cov, n_draws=1024
         )
     value = known + joint.value - prior.value

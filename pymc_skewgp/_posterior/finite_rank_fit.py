@@ -12,15 +12,8 @@ from scipy import sparse
 
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.blocks import ep as block_ep
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
-from pymc_skewgp._gaussian.blocks.ep import (
-    BlockEP,
-    Blocks,
-    JoinedBlocks,
-    LocalBlocks,
-    fit_blocks,
-    gaussian_of,
-)
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import SiteSampler
@@ -30,16 +23,9 @@ from pymc_skewgp._limits import announce_blocks
 from pymc_skewgp._observations.likelihood import Derivative
 from pymc_skewgp._observations.observations import as_matrix
 from pymc_skewgp._observations.sites import SiteLikelihood
+from pymc_skewgp._posterior import data_blocks as of_data
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.dask_blocks import blocks_on, current_client
-from pymc_skewgp._posterior.data_blocks import (
-    DataBlock,
-    data_blocks,
-    hard_rows,
-    is_grouped,
-    n_repeated,
-    refuse_other_data,
-)
 from pymc_skewgp._posterior.features import (
     EveryInputFeatures,
     FunctionFeatures,
@@ -83,20 +69,20 @@ class FiniteRankFit(FunctionFit):
         self, prior: Prior, features: Features, sets: tuple[DataSet, ...], elsewhere: Any = None
     ) -> None:
         super().__init__(prior, [data.values for data in sets])
-        refuse_other_data(sets, prior)
+        of_data.refuse_other_data(sets, prior)
         between = between_functions(prior, self.n_functions)
-        self._features, self._sets = FunctionFeatures(between, features), sets
+        self.features, self._sets = FunctionFeatures(between, features), sets
         self._elsewhere = elsewhere
 
     @cached_property
-    def data_blocks(self) -> Blocks:
+    def data_blocks(self) -> block_ep.Blocks:
         """Rows of the data; after `ep` with its sites of them."""
         return self._rows[0]
 
     @cached_property
-    def _rows(self) -> tuple[Blocks, float]:
+    def _rows(self) -> tuple[block_ep.Blocks, float]:
         """Blocks of the data, and the constant of their log probability."""
-        predictors, known = self.predictors, (self._features, self._prior)
+        predictors, known = self.predictors, (self.features, self._prior)
         if predictors is None:
             if self._elsewhere is not None:
                 remote = self._elsewhere.blocks(*known)
@@ -104,7 +90,7 @@ class FiniteRankFit(FunctionFit):
                 remote = blocks_on(current_client(), self._with_data, *known)
             return remote, remote.log_constant
         found = [part for _, parts in predictors for part in parts]
-        blocks = LocalBlocks([part.block for part in found])
+        blocks = block_ep.LocalBlocks([part.block for part in found])
         return blocks, sum(part.log_constant for part in found)
 
     @property
@@ -112,27 +98,22 @@ class FiniteRankFit(FunctionFit):
         return tuple(data for data in self._sets if data.likelihood.has_data)
 
     @cached_property
-    def predictors(self) -> list[tuple[DataSet, list[DataBlock]]] | None:
+    def predictors(self) -> list[tuple[DataSet, list[of_data.DataBlock]]] | None:
         """Of each of the data; None where they are on the workers of a cluster."""
         if self._elsewhere is not None or current_client() is not None:
             return None
-        sets, features = self._with_data, self._features
-        size = sum(part.size for part in self._parts) - sum(map(n_repeated, sets))
+        sets, features = self._with_data, self.features
+        size = sum(part.size for part in self._parts) - sum(map(of_data.n_repeated, sets))
         announce_blocks(size, features.single.rank, _DRAWS)
-        return [(data, list(data_blocks(data, features, self._prior))) for data in sets]
-
-    @property
-    def features(self) -> FunctionFeatures:
-        """What the prior is made of."""
-        return self._features
+        return [(data, list(of_data.data_blocks(data, features, self._prior))) for data in sets]
 
     @cached_property
-    def ep(self) -> BlockEP:
+    def ep(self) -> block_ep.BlockEP:
         """Of the data, of the signs at pseudo-points and of constraints."""
         blocks = self.data_blocks
         if self._hard is not None:
-            blocks = JoinedBlocks([blocks, LocalBlocks([self._hard.block()])])
-        return fit_blocks(blocks)
+            blocks = block_ep.JoinedBlocks([blocks, block_ep.LocalBlocks([self._hard.block()])])
+        return block_ep.fit_blocks(blocks)
 
     @property
     def ep_log_evidence(self) -> float:
@@ -145,11 +126,11 @@ class FiniteRankFit(FunctionFit):
         if self._hard is None:
             return self.ep.gaussian
         _ = self.ep
-        return gaussian_of(self.data_blocks.total("sums"))
+        return block_ep.gaussian_of(self.data_blocks.total("sums"))
 
     @cached_property
     def _hard(self) -> RowsBeside | None:
-        return hard_rows(self._prior, self._features, self._sets, self.n_functions)
+        return of_data.hard_rows(self._prior, self.features, self._sets, self.n_functions)
 
     @cached_property
     def sampler(self) -> SiteSampler:
@@ -188,16 +169,16 @@ class FiniteRankFit(FunctionFit):
     @property
     def n_coordinates(self) -> int:
         """See `FunctionFit`."""
-        return self._features.rank
+        return self.features.rank
 
     def given_coordinates(
         self, coordinates: FloatArray, rng: np.random.Generator, rows: IntArray
     ) -> FloatArray:
         """See `FunctionFit`."""
-        if coordinates.shape[1] != self._features.rank:
+        if coordinates.shape[1] != self.features.rank:
             raise ValueError(
                 f"the draws have {coordinates.shape[1]} coordinates and this posterior "
-                f"{self._features.rank}: they are of another one."
+                f"{self.features.rank}: they are of another one."
             )
         rows_of = self._sets[0].part if self._elsewhere is None else self._elsewhere.rows
         return self._values(coordinates, rows_of(rows), rng)
@@ -227,13 +208,13 @@ class FiniteRankFit(FunctionFit):
     ) -> FloatArray:
         """Draws of what features leave of f, given f without it, shape (N, n, K), and the data."""
         if isinstance(data.likelihood, SiteLikelihood) or not self._apart(data):
-            rest = rest * self._features.between[0, 0]
+            rest = rest * self.features.between[0, 0]
             return residual_draws(data, signal[:, :, 0], rest, rng)[:, :, None]
-        return group_residuals(data.rows(), self._features, signal, rest, rng)
+        return group_residuals(data.rows(), self.features, signal, rest, rng)
 
     def _apart(self, data: DataSet) -> bool:
         """Whether rows are not several of one value, as trials are; comparisons, as they are."""
-        if is_grouped(data) or not _are_rows(data):
+        if of_data.is_grouped(data) or not _are_rows(data):
             return True
         rows = data.rows()
         return rows_are_apart(sparse.csr_array(as_matrix(rows.A, rows.n_rows)))
@@ -246,10 +227,10 @@ class FiniteRankFit(FunctionFit):
         Derivatives are those of what the features say, without e.
         """
         if derivative is None:
-            phi, rest = self._features.single.at(X)
+            phi, rest = self.features.single.at(X)
         else:
-            phi, rest = derivative_features(self._features.single, X, derivative), np.zeros(len(X))
-        wide = self._features.values(phi, n_functions).reshape(-1, self._features.rank)
+            phi, rest = derivative_features(self.features.single, X, derivative), np.zeros(len(X))
+        wide = self.features.values(phi, n_functions).reshape(-1, self.features.rank)
         return np.repeat(self._prior.mean(name, X, derivative), n_functions), rest, wide.T
 
     def sun(self) -> SunParameters:
@@ -278,8 +259,8 @@ class FiniteRankFit(FunctionFit):
         """Of the first functions at inputs, what features leave of them included."""
         centre, rest, solved = self._features_at("Xnew", X, n_functions, derivative)
         if n_functions == 1:
-            return Regression(centre, rest * self._features.between[0, 0], solved)
-        between = self._features.between[:n_functions, :n_functions]
+            return Regression(centre, rest * self.features.between[0, 0], solved)
+        between = self.features.between[:n_functions, :n_functions]
         variance = np.outer(rest, between.diagonal()).ravel()
         covariance = rest[:, None, None] * between
         return Regression(centre, variance, solved, covariance=covariance)
@@ -295,10 +276,10 @@ class FiniteRankFit(FunctionFit):
         """See `FunctionFit`: given c new points are independent, but where c is f at all data."""
         if regression.variance.size > _MOST_JOINT:
             return None
-        single = self._features.single
+        single = self.features.single
         if isinstance(single, EveryInputFeatures):
             left = single.residual_covariance(new)
-            return np.asarray(np.kron(left, self._features.between))
+            return np.asarray(np.kron(left, self.features.between))
         if regression.covariance is None:
             return np.diag(regression.variance)
         t, k = regression.covariance.shape[:2]
@@ -317,12 +298,12 @@ class FiniteRankFit(FunctionFit):
         latent, chosen = self.equal_draws(shape, "twisted", rng)
         f = latent.draws[chosen.ravel()] @ regression.solved
         f += regression.centre
-        if covariance is not None and isinstance(self._features.single, EveryInputFeatures):
+        if covariance is not None and isinstance(self.features.single, EveryInputFeatures):
             factor = linalg.low_rank_factor(covariance)
             f += rng.standard_normal((f.shape[0], factor.shape[1])) @ factor.T
         elif regression.variance.any():
-            half, k = self._features.half, self.n_functions
-            rest = regression.variance[::k] / self._features.between[0, 0]
+            half, k = self.features.half, self.n_functions
+            rest = regression.variance[::k] / self.features.between[0, 0]
             e = rng.standard_normal((f.shape[0], rest.size, half.shape[1])) @ half.T
             f += (np.sqrt(rest)[:, None] * e).reshape(f.shape)
         return f.reshape(*shape, -1)
@@ -394,37 +375,34 @@ class FiniteRankValues(FiniteRankFit):
         """See `FunctionFit`: of Gaussian sites expectation propagation's is exact."""
         return joint._replace(value=self.ep_log_evidence)
 
-    def averaged(self, regression: Regression) -> Regression:
-        """See `FunctionFit`: over c, in closed form."""
+    def averaged(
+        self, regression: Regression, joint: FloatArray | None
+    ) -> tuple[Regression, FloatArray | None]:
+        """Over the coordinates."""
         gaussian = self.ep.gaussian
         spread = gaussian.spread.T @ regression.solved
-        return regression._replace(
+        found = regression._replace(
             centre=regression.centre + gaussian.mean @ regression.solved,
             variance=regression.variance + np.einsum("ij,ij->j", spread, spread),
             solved=np.zeros((0, regression.centre.size)),
         )
-
-    def averaged_joint(self, regression: Regression, joint: FloatArray) -> FloatArray:
-        """See `FunctionFit`."""
-        spread = self.ep.gaussian.spread.T @ regression.solved
-        return np.asarray(joint + spread.T @ spread)
+        return found, None if joint is None else joint + spread.T @ spread
 
     def _here(self, joint: bool, group: int) -> Regression:
-        found = [self._at_values(data) for data in self._sets]
-        centre, variance = (np.concatenate([x[i] for x in found]) for i in (0, 1))
-        return Regression(centre, variance, np.concatenate([x[2] for x in found], axis=1))
-
-    def _at_values(self, data: DataSet) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Of f at the inputs of the data: given c, and what rows say of e there."""
-        centre, rest, solved = self._features_at("X", data.X, 1, data.values.derivative)
-        rest = rest * self.features.between[0, 0]
-        rows = data.rows()
-        design = as_matrix(rows.A, rows.n_rows)  # with one number a row
-        precision = (design * design).T @ (1.0 / rows.S)
-        pull = design.T @ ((rows.value - rows.a) / rows.S)
-        share = rest * precision / (1.0 + rest * precision)
-        known = np.divide(pull, precision, out=np.zeros(centre.size), where=precision > 0.0)
-        return centre + share * (known - centre), rest * (1.0 - share), solved * (1.0 - share)
+        found = []
+        for data in self._sets:
+            centre, rest, solved = self._features_at("X", data.X, 1, data.values.derivative)
+            rest = rest * self.features.between[0, 0]
+            rows = data.rows()
+            design = as_matrix(rows.A, rows.n_rows)  # with one number a row
+            precision = (design * design).T @ (1.0 / rows.S)
+            pull = design.T @ ((rows.value - rows.a) / rows.S)
+            share = rest * precision / (1.0 + rest * precision)
+            known = np.divide(pull, precision, out=np.zeros(centre.size), where=precision > 0.0)
+            centre = centre + share * (known - centre)
+            found.append((centre, rest * (1.0 - share), solved * (1.0 - share)))
+        return Regression(*(np.concatenate(x, axis=-1) for x in zip(*found, strict=True)))
 
 
 def finite_rank_fit(prior: Prior, features: Features, sets: tuple[DataSet, ...]) -> FiniteRankFit:

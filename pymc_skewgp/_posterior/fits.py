@@ -1,6 +1,6 @@
 """Functions at the data and at new points given rows or factors: what forecasts ask of a fit."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -21,16 +21,9 @@ from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates, sys
 from pymc_skewgp._observations.likelihood import Derivative, Values
 from pymc_skewgp._observations.observations import Observations, equal_rows
 from pymc_skewgp._observations.sites import Sites
+from pymc_skewgp._posterior import prior as priors
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression, factored_process_given
-from pymc_skewgp._posterior.prior import (
-    Prior,
-    covariance_of,
-    factored_covariance_of,
-    function_units,
-    log_prob_of_signs,
-    mean_of,
-    variances_of,
-)
+from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.site_evidence import SiteDraws
 from pymc_skewgp._sun.parameters import SunParameters, naming_the_labels
 from pymc_skewgp._validation import FloatArray, Seed, as_generator
@@ -68,6 +61,13 @@ class FunctionFit:
 
     sampler: Any
     of_coordinates: ClassVar[bool] = True
+    # Draws of f at the data, all parts in a row, shape (chains, draws, q), from the latent vector's
+    # draws, which of them, and a generator; or, of data of one part, at the rows asked for.
+    draw: Callable[..., FloatArray]
+    # Of f at the data; ValueError where that is no SUN.
+    sun: Callable[[], SunParameters]
+    # On the latent vector, of f at the data; whether jointly, and of how many values together.
+    _here: Callable[[bool, int], Regression]
 
     def __init__(self, prior: Prior, parts: Sequence[Values]) -> None:
         self._prior, self._parts = prior, tuple(parts)
@@ -116,27 +116,6 @@ class FunctionFit:
         order = np.argsort(place[chosen], axis=1, kind="stable")
         return latent, np.take_along_axis(chosen, order, axis=1)
 
-    def draw(
-        self,
-        latent: TruncatedDraws,
-        chosen: IntArray,
-        rng: np.random.Generator,
-        rows: IntArray | None = None,
-    ) -> FloatArray:
-        """Draws of f at the data, all parts in a row, shape (chains, draws, q).
-
-        Or, of data of one part, at the `rows` that are asked for.
-        """
-        raise NotImplementedError
-
-    def sun(self) -> SunParameters:
-        """Of f at the data; ValueError where that is no SUN."""
-        raise NotImplementedError
-
-    def _here(self, joint: bool, group: int) -> Regression:
-        """On the latent vector, of f at the data."""
-        raise NotImplementedError
-
     @property
     def keeps_coordinates(self) -> bool:
         """Whether what is kept of draws is the latent vector, not f at the data."""
@@ -162,13 +141,14 @@ class FunctionFit:
         """The same with a latent value for each interval, also where intervals repeat."""
         return self
 
-    def averaged(self, regression: Regression) -> Regression:
-        """What `latent` has no draws of, averaged over: a regression on what it has."""
-        return regression
+    def averaged(
+        self, regression: Regression, joint: FloatArray | None
+    ) -> tuple[Regression, FloatArray | None]:
+        """What `latent` has no draws of, averaged over: a regression on what it has.
 
-    def averaged_joint(self, regression: Regression, joint: FloatArray) -> FloatArray:
-        """Covariance of new points given the latent vector as one given what `latent` has."""
-        return joint
+        And the covariance of new points given the latent vector as one given what `latent` has.
+        """
+        return regression, joint
 
     def evidence(self, joint: Estimate, signs: Estimate) -> Estimate:
         """Log evidence, from the probability of the rectangle and that of the prior's signs."""
@@ -177,7 +157,7 @@ class FunctionFit:
 
     def prior_log_prob(self, n_draws: int) -> Estimate:
         """Log probability of the signs at the pseudo-points, before any data."""
-        return log_prob_of_signs(self._prior, self.n_functions, n_draws)
+        return priors.log_prob_of_signs(self._prior, self.n_functions, n_draws)
 
     def regression(
         self, new: FloatArray | None, *, joint: bool = False, derivative: Derivative | None = None
@@ -187,9 +167,9 @@ class FunctionFit:
         if new is None:
             return self._here(joint, self.n_functions if len(self._parts) == 1 else 1)
         at = Values(new, self.n_functions, derivative)
-        cross = covariance_of(prior, "Xnew", self._everything, [at])
-        variance = variances_of(prior, "Xnew", at)
-        mean, own = mean_of(prior, "Xnew", [at]), self.of_coordinates
+        cross = priors.covariance_of(prior, "Xnew", self._everything, [at])
+        variance = priors.variances_of(prior, "Xnew", at)
+        mean, own = priors.mean_of(prior, "Xnew", [at]), self.of_coordinates
         return self.conditioning.regression_at(
             mean, variance, cross, joint=joint, on_coordinates=own
         )
@@ -199,20 +179,20 @@ class FunctionFit:
         prior, _ = self._prior, self.conditioning
         at = Values(np.stack([a, b], axis=1).reshape(-1, a.shape[1]))
         covariance = np.zeros((a.shape[0], 2, 2))
-        covariance[:, [0, 1], [0, 1]] = variances_of(prior, "Xnew", at).reshape(-1, 2)
+        covariance[:, [0, 1], [0, 1]] = priors.variances_of(prior, "Xnew", at).reshape(-1, 2)
         for start in range(0, a.shape[0], _PAIRS):
             block = slice(start, start + _PAIRS)
-            between = covariance_of(prior, "Xnew", [Values(a[block])], [Values(b[block])])
+            between = priors.covariance_of(prior, "Xnew", [Values(a[block])], [Values(b[block])])
             covariance[block, 0, 1] = covariance[block, 1, 0] = between.diagonal()
-        cross = covariance_of(prior, "Xnew", self._everything, [at])
-        mean, own = mean_of(prior, "Xnew", [at]), self.of_coordinates
+        cross = priors.covariance_of(prior, "Xnew", self._everything, [at])
+        mean, own = priors.mean_of(prior, "Xnew", [at]), self.of_coordinates
         return self.conditioning.regression_at(mean, covariance, cross, on_coordinates=own)
 
     def covariance_at(self, new: FloatArray, regression: Regression) -> FloatArray | None:
         """Of f at t new points given u, shape (t K, t K); None where it is too large to be kept."""
         assert regression.taken is not None
         at = [Values(new, self.n_functions)]
-        return linalg.symmetric(covariance_of(self._prior, "Xnew", at) - regression.taken)
+        return linalg.symmetric(priors.covariance_of(self._prior, "Xnew", at) - regression.taken)
 
     def draw_at(
         self,
@@ -224,7 +204,7 @@ class FunctionFit:
         """Joint draws of f at t new points, shape (chains, draws, t K)."""
         assert covariance is not None
         latent, chosen = self.equal_draws(shape, "twisted", rng)
-        units = function_units(self._prior, covariance.shape[0])
+        units = priors.function_units(self._prior, covariance.shape[0])
         if units is None:
             factor = linalg.low_rank_factor(covariance)
         else:
@@ -238,8 +218,8 @@ class FunctionFit:
         """Of f at the pseudo-points and at the data, given these rows."""
         prior, k = self._prior, self.n_functions
         return factored_process_given(
-            factored_covariance_of(prior, "X", self._everything),
-            mean_of(prior, "X", self._parts),
+            priors.factored_covariance_of(prior, "X", self._everything),
+            priors.mean_of(prior, "X", self._parts),
             np.repeat(prior.phase, k),
             np.repeat(prior.truncation, k),
             rows,

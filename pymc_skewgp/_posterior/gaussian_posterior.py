@@ -16,24 +16,14 @@ from pymc_skewgp._gaussian.coordinate_gaussian import coordinate_gaussian
 from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
 from pymc_skewgp._gaussian.independent import independent_draws
-from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.likelihood import Likelihood, Values
 from pymc_skewgp._observations.observations import RowsInBlocks, RowSlopes
 from pymc_skewgp._observations.sites import Sites
+from pymc_skewgp._posterior import prior as priors
 from pymc_skewgp._posterior.conditioning import Conditioning, factored_process_given
 from pymc_skewgp._posterior.fits import site_draws, site_log_density
 from pymc_skewgp._posterior.output import LatentMarginals
-from pymc_skewgp._posterior.prior import (
-    DataSet,
-    Prior,
-    as_data_sets,
-    factored_covariance_of,
-    log_prob_of_signs,
-    mean_of,
-    n_functions,
-    rows_of,
-    sites_of,
-)
+from pymc_skewgp._posterior.prior import DataSet, Prior
 from pymc_skewgp._validation import FloatArray
 
 # A Gaussian that approximates the posterior of f.
@@ -59,7 +49,7 @@ class GaussianPosterior(NamedTuple):
         return LatentMarginals(self.mean[:, None], variance, np.ones(1))
 
     def sample(self, n_draws: int, rng: np.random.Generator) -> FloatArray:
-        """Draws of f, shape (n_draws, n + t)."""
+        """Draws of f, shape (n_draws, n + t); `mean` may have a row for each."""
         factor = linalg.low_rank_factor(self.cov)
         return np.asarray(
             self.mean + rng.standard_normal((n_draws, factor.shape[1])) @ factor.T, dtype=float
@@ -71,32 +61,9 @@ class GaussianPosterior(NamedTuple):
 _JITTER = 1e-6  # as pm.gp adds, so that the draws and their continuation agree
 
 
-class Continuation(NamedTuple):
-    r"""f at t new points given S draws at the data: :math:`N(m_{ij}, v_i)`, jointly of `cov`.
-
-    Attributes
-    ----------
-    means : ndarray, shape (t, S)
-    cov : ndarray, shape (t, t)
-    """
-
-    means: FloatArray
-    cov: FloatArray
-
-    def marginals(self, replicate: IntArray | None) -> LatentMarginals:
-        """Mixtures over the draws; those of one replicate may depend on each other."""
-        n = self.means.shape[1]
-        variance = np.maximum(self.cov.diagonal(), 0.0)
-        return LatentMarginals(self.means, variance, np.full(n, 1.0 / n), replicate)
-
-    def sample(self, rng: np.random.Generator) -> FloatArray:
-        """One draw at the new points for each at the data, shape (S, t)."""
-        factor = linalg.low_rank_factor(self.cov)
-        noise = factor @ rng.standard_normal((factor.shape[1], self.means.shape[1]))
-        return np.asarray((self.means + noise).T)
-
-
-def continue_draws(prior: Prior, X: FloatArray, f: FloatArray, new: FloatArray) -> Continuation:
+def continue_draws(
+    prior: Prior, X: FloatArray, f: FloatArray, new: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     r"""GP regression without noise on each draw.
 
     .. math:: f_* \mid f \sim N\{m_* + K_* K^{-1} (f - m),\; K_{**} - K_* K^{-1} K_*^\top\}
@@ -111,7 +78,10 @@ def continue_draws(prior: Prior, X: FloatArray, f: FloatArray, new: FloatArray) 
 
     Returns
     -------
-    Continuation
+    means : ndarray, shape (t, S)
+        At the new points, one for each draw.
+    cov : ndarray, shape (t, t)
+        The same for all.
     """
     matrix = prior.covariance("X", X)
     matrix[np.diag_indices_from(matrix)] += _JITTER
@@ -120,7 +90,7 @@ def continue_draws(prior: Prior, X: FloatArray, f: FloatArray, new: FloatArray) 
     gain = cho_solve((chol, True), cross)
     away = (f - prior.mean("X", X)).T
     cov = prior.covariance("Xnew", new) - cross.T @ gain
-    return Continuation(prior.mean("Xnew", new)[:, None] + gain.T @ away, 0.5 * (cov + cov.T))
+    return prior.mean("Xnew", new)[:, None] + gain.T @ away, 0.5 * (cov + cov.T)
 
 
 # A SkewGP at its pseudo-points given draws of it at the data.
@@ -152,10 +122,10 @@ def with_pseudo_points(
     if not s:
         return X, f
     points, scale = prior.pseudo_points, prior.scale
-    given = continue_draws(prior, X, f, points)
+    means, given = continue_draws(prior, X, f, points)
     mean = prior.mean("pseudo_points", points)
-    centre = scale * (given.means.T - mean)
-    cov = DenseCovariance(scale[:, None] * given.cov * scale, "the covariance at pseudo_points")
+    centre = scale * (means.T - mean)
+    cov = DenseCovariance(scale[:, None] * given * scale, "the covariance at pseudo_points")
     away = [independent_draws(cov, -prior.truncation - c, np.inf, 1, rng)[0] for c in centre]
     signed = centre + np.array(away)
     return np.vstack([points, X]), np.hstack([mean + signed / scale, f])
@@ -168,28 +138,22 @@ _MOST_STEPS = 100
 _LEAST_STEP = 1e-6
 
 
-class Mode(NamedTuple):
-    """Laplace's Gaussian for coordinates c ~ N(0, I) of eta = X c.
-
-    Attributes
-    ----------
-    c : ndarray, shape (r,)
-    chol : ndarray, shape (r, r)
-        Cholesky factor of the precision there.
-    log_prob : float
-        Laplace's approximation of the log probability of the rows.
-    """
-
-    c: FloatArray
-    chol: FloatArray
-    log_prob: float
-
-
-def mode_of(slopes: Callable[[FloatArray], RowSlopes], X: FloatArray) -> Mode:
+def mode_of(
+    slopes: Callable[[FloatArray], RowSlopes], X: FloatArray
+) -> tuple[FloatArray, FloatArray, float]:
     r"""Newton's method, with steps halved where they overshoot.
 
     With g and -W the first two derivatives of the rows' log likelihood, the step is
     :math:`(I + X^\top W X)^{-1} (X^\top g - c)`. The log posterior density is concave.
+
+    Returns
+    -------
+    c : ndarray, shape (r,)
+        The mode of the coordinates of eta = X c.
+    chol : ndarray, shape (r, r)
+        Cholesky factor of the precision there.
+    log_prob : float
+        Laplace's approximation of the log probability of the rows.
     """
 
     def log_density(c: FloatArray) -> tuple[float, RowSlopes]:
@@ -199,7 +163,7 @@ def mode_of(slopes: Callable[[FloatArray], RowSlopes], X: FloatArray) -> Mode:
     c = np.zeros(X.shape[1])
     value, found = log_density(c)
     for _ in range(_MOST_STEPS):
-        step = cho_solve((_precision(found, X), True), X.T @ found.gradient - c)
+        step = cho_solve((_precision(found.curvature, X), True), X.T @ found.gradient - c)
         size = 1.0
         while size > _LEAST_STEP:
             trial, there = log_density(c + size * step)
@@ -211,49 +175,15 @@ def mode_of(slopes: Callable[[FloatArray], RowSlopes], X: FloatArray) -> Mode:
         gained, c, value, found = trial - value, c + size * step, trial, there
         if gained < _TOLERANCE * (1.0 + abs(value)):
             break
-    chol = _precision(found, X)
-    return Mode(c, chol, value - float(np.log(chol.diagonal()).sum()))
+    chol = _precision(found.curvature, X)
+    return c, chol, value - float(np.log(chol.diagonal()).sum())
 
 
-def _precision(found: RowSlopes, X: FloatArray) -> FloatArray:
+def _precision(curvature: Any, X: FloatArray) -> FloatArray:
     """Cholesky factor of I + X' W X."""
-    matrix = np.asarray(X.T @ (found.curvature @ X))
+    matrix = np.asarray(X.T @ (curvature @ X))
     matrix[np.diag_indices_from(matrix)] += 1.0
     return linalg.cholesky("the precision at the mode", linalg.symmetric(matrix))[0]
-
-
-# EP's and Laplace's Gaussian for f under sites.
-
-
-def site_ep(given: Conditioning, sites: Sites, skip: int, tol: float) -> GaussianPosterior:
-    """By EP; the rows beside the sites have no noise, as signs at pseudo-points have none."""
-    draws = site_draws(given, sites, skip, tol=tol)
-    ep, joint = draws.ep, np.vstack([given.row_factor, draws.density.factor])
-    gaussian = coordinate_gaussian(joint, ep.tau, ep.nu)
-    evidence = given.log_density + ep.log_prob
-    return _of_coordinates(given, skip, gaussian.mean, gaussian.chol, evidence)
-
-
-def site_laplace(given: Conditioning, sites: Sites) -> GaussianPosterior:
-    """By the mode and the curvature there, without any rows."""
-    density = site_log_density(given, sites, 0)
-
-    def slopes(eta: FloatArray) -> RowSlopes:
-        there = density.offset + eta
-        with np.errstate(over="ignore", invalid="ignore"):
-            value = float(sites.log_prob(there).sum())
-            first, second = sites.slopes(there)
-        return RowSlopes(value, first, sparse.diags_array(np.maximum(-second, 0.0), format="csr"))
-
-    found = mode_of(slopes, density.factor)
-    # Newton's steps take no negative curvature; what there is of it at the mode counts.
-    second = sites.slopes(density.offset + density.factor @ found.c)[1]
-    precision = density.factor.T @ (-second[:, None] * density.factor)
-    precision[np.diag_indices_from(precision)] += 1.0
-    chol, _ = linalg.cholesky("the precision at the mode", linalg.symmetric(precision))
-    change = float(np.log(found.chol.diagonal() / chol.diagonal()).sum())
-    evidence = given.log_density + found.log_prob + change
-    return _of_coordinates(given, 0, found.c, chol, evidence)
 
 
 def _of_coordinates(
@@ -293,14 +223,17 @@ def ep_posterior(
     GaussianPosterior
         Of the values of all functions at the first of the data, and so on.
     """
-    sets = as_data_sets(X, y, likelihood)
-    (given, n_latent), sites = _conditioned(prior, sets, new), sites_of(sets)
+    sets = priors.as_data_sets(X, y, likelihood)
+    (given, n_latent), sites = _conditioned(prior, sets, new), priors.sites_of(sets)
     signs = 0.0
     if n_latent:
-        signs = log_prob_of_signs(prior, n_latent // prior.n_pseudo_points, 1024).value
+        signs = priors.log_prob_of_signs(prior, n_latent // prior.n_pseudo_points, 1024).value
     if sites is not None:
-        found = site_ep(given, sites, n_latent, _EP_TOLERANCE)
-        return found._replace(log_evidence=found.log_evidence - signs)
+        draws = site_draws(given, sites, n_latent, tol=_EP_TOLERANCE)
+        joint = np.vstack([given.row_factor, draws.density.factor])
+        gaussian = coordinate_gaussian(joint, draws.ep.tau, draws.ep.nu)
+        log_evidence = given.log_density + draws.ep.log_prob - signs
+        return _of_coordinates(given, n_latent, gaussian.mean, gaussian.chol, log_evidence)
     if not given.n_rows:
         return _regression(given)
     ep = fit_ep(given.cov, given.lower, given.upper, tol=_EP_TOLERANCE)
@@ -345,37 +278,54 @@ def laplace_posterior(
             "Laplace's approximation needs a Gaussian prior: it has pseudo_points, and their "
             "sign cannot be had from a mode and a curvature."
         )
-    sets = as_data_sets(X, y, likelihood)
+    sets = priors.as_data_sets(X, y, likelihood)
     if any(data.likelihood.relative_noise for data in sets):
         raise ValueError(
             "Laplace's approximation needs noise on every row, and a Constraint has only a nugget: "
             "use EP."
         )
-    (given, _), of_sites = _conditioned(prior, sets, new), sites_of(sets)
-    if of_sites is not None:
-        return site_laplace(given, of_sites)
+    (given, _), sites = _conditioned(prior, sets, new), priors.sites_of(sets)
+    if sites is not None:
+        return _site_laplace(given, sites)
     if not given.n_rows:
         return _regression(given)
-    found = mode_of(RowsInBlocks(given.lower, given.upper, given.noise).slopes, given.row_factor)
-    half = solve_triangular(found.chol, given.factor.T, lower=True, check_finite=False)
-    mean = given.mean + given.factor @ found.c
-    return GaussianPosterior(mean, half.T @ half, given.log_density + found.log_prob)
+    slopes = RowsInBlocks(given.lower, given.upper, given.noise).slopes
+    c, chol, log_prob = mode_of(slopes, given.row_factor)
+    return _of_coordinates(given, 0, c, chol, given.log_density + log_prob)
+
+
+def _site_laplace(given: Conditioning, sites: Sites) -> GaussianPosterior:
+    density = site_log_density(given, sites, 0)
+
+    def slopes(eta: FloatArray) -> RowSlopes:
+        there = density.offset + eta
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = float(sites.log_prob(there).sum())
+            first, second = sites.slopes(there)
+        return RowSlopes(value, first, sparse.diags_array(np.maximum(-second, 0.0), format="csr"))
+
+    c, of_steps, log_prob = mode_of(slopes, density.factor)
+    # Newton's steps take no negative curvature; what there is of it at the mode counts.
+    second = sites.slopes(density.offset + density.factor @ c)[1]
+    chol = _precision(sparse.diags_array(-second, format="csr"), density.factor)
+    change = float(np.log(of_steps.diagonal() / chol.diagonal()).sum())
+    return _of_coordinates(given, 0, c, chol, given.log_density + log_prob + change)
 
 
 def _conditioned(
     prior: Prior, sets: tuple[DataSet, ...], new: FloatArray
 ) -> tuple[Conditioning, int]:
     """The process at pseudo-points, data and new points given points; how many are the first."""
-    k, parts = n_functions(sets), [data.values for data in sets]
+    k, parts = priors.n_functions(sets), [data.values for data in sets]
     wanted = [*parts, Values(new, k)]
     points = Values(prior.pseudo_points, k)
     everything = [points, *wanted] if points.size else wanted
     given = factored_process_given(
-        factored_covariance_of(prior, "X", everything),
-        mean_of(prior, "X", wanted),
+        priors.factored_covariance_of(prior, "X", everything),
+        priors.mean_of(prior, "X", wanted),
         np.repeat(prior.phase, k),
         np.repeat(prior.truncation, k),
-        rows_of(sets, prior)[0],
+        priors.rows_of(sets, prior)[0],
     )
     return given, points.size
 

@@ -10,17 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from xarray import DataTree
 
+from pymc_skewgp._gaussian import weights as of_draws
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
-from pymc_skewgp._gaussian.weights import (
-    Estimate,
-    IntArray,
-    mixture_cdf,
-    mixture_cdf_errors,
-    mixture_density,
-    mixture_moment_errors,
-    mixture_moments,
-    mixture_quantiles,
-)
+from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._observations.binary import label_probability, logistic_probability, probability_sd
 from pymc_skewgp._observations.likelihood import Mixture
 from pymc_skewgp._observations.probability import Probability
@@ -78,13 +70,13 @@ class LatentMarginals(Mixture):
     @cached_property
     def moments(self) -> Moments:
         """Mean, standard deviation and skewness, shape (t,) each."""
-        return Moments(*mixture_moments(self.means, self.variance, self.weights))
+        return Moments(*of_draws.mixture_moments(self.means, self.variance, self.weights))
 
     @cached_property
     def moment_errors(self) -> Moments:
         """Monte Carlo standard errors of `moments`."""
         return Moments(
-            *mixture_moment_errors(self.means, self.variance, self.weights, self.replicate)
+            *of_draws.mixture_moment_errors(self.means, self.variance, self.weights, self.replicate)
         )
 
     def quantile(self, probs: ArrayLike) -> FloatArray:
@@ -94,24 +86,26 @@ class LatentMarginals(Mixture):
             raise ValueError(
                 f"probabilities of quantiles must lie strictly between 0 and 1, got {probs!r}."
             )
-        return mixture_quantiles(self.means, self.variance, self.weights, p)
+        return of_draws.mixture_quantiles(self.means, self.variance, self.weights, p)
 
     def cdf(self, values: ArrayLike) -> Probability:
         """P(f <= value), for values of shape (..., t), one column for each point."""
         rows, shape = self._rows(values)
         mixture = (self.means, self.variance, self.weights, rows)
-        errors = mixture_cdf_errors(*mixture, self.replicate)
-        return Probability(mixture_cdf(*mixture).reshape(shape), errors.reshape(shape))
+        errors = of_draws.mixture_cdf_errors(*mixture, self.replicate)
+        return Probability(of_draws.mixture_cdf(*mixture).reshape(shape), errors.reshape(shape))
 
     def cdf_values(self, values: ArrayLike) -> FloatArray:
         """Values of `cdf` alone, in half the time."""
         rows, shape = self._rows(values)
-        return mixture_cdf(self.means, self.variance, self.weights, rows).reshape(shape)
+        return of_draws.mixture_cdf(self.means, self.variance, self.weights, rows).reshape(shape)
 
     def density(self, values: ArrayLike) -> FloatArray:
         """Density of f at values of shape (..., t), one column for each point."""
         rows, shape = self._rows(values)
-        return mixture_density(self.means, self.variance, self.weights, rows).reshape(shape)
+        return of_draws.mixture_density(self.means, self.variance, self.weights, rows).reshape(
+            shape
+        )
 
     def probability(self) -> Probability:
         r"""Probability of a label 1, with its Monte Carlo standard error.
@@ -225,33 +219,21 @@ def as_datatree(
     """
     from arviz_base import from_dict  # heavy to import, and only needed with draws in hand
 
-    summaries = {name: group for name, group in groups.items() if name.endswith("_summary")}
-    apart = {name: group for name, group in groups.items() if name in dims_of}
-    draws = {name: group for name, group in groups.items() if name not in {*summaries, *apart}}
-    described = {name: attrs for name in ("posterior", "sample_stats", "predictions")}
-    tree = from_dict(
-        draws,
-        dims=dims,
-        coords=coords,
-        pred_dims=dims if pred_dims is None else pred_dims,
-        pred_coords=coords,
-        check_conventions=False,  # more inputs or chains than draws are nothing to warn of
-        attrs={name: value for name, value in described.items() if name in draws},
-    )
-    for name, group in apart.items():
-        own = from_dict({name: group}, dims=dims_of[name], coords=coords, check_conventions=False)
-        tree[name] = own[name]
-    if summaries:
-        extra = from_dict(
-            summaries,
+    described = ("posterior", "sample_stats", "predictions")
+    tree = DataTree()
+    for name in sorted(groups, key=lambda name: (name in dims_of, name.endswith("_summary"))):
+        is_summary = name.endswith("_summary")
+        found = from_dict(
+            {name: groups[name]},
+            dims=dims_of.get(name, dims),
+            coords=coords,
             pred_dims=dims if pred_dims is None else pred_dims,
             pred_coords=coords,
-            sample_dims=[],
-            check_conventions=False,
-            attrs={name: attrs for name in summaries},
+            sample_dims=[] if is_summary else None,
+            check_conventions=False,  # more inputs or chains than draws are nothing to warn of
+            attrs={name: attrs} if is_summary or name in described else None,
         )
-        for name in summaries:
-            tree[name] = extra[name]
+        tree.attrs, tree[name] = found.attrs, found[name]
     return tree
 
 

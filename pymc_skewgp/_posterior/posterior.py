@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from xarray import DataTree
 
+from pymc_skewgp import _validation as check
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, normalized_weights
@@ -25,41 +26,17 @@ from pymc_skewgp._observations.comparisons import pair_probability
 from pymc_skewgp._observations.likelihood import Likelihood, as_derivative, as_inputs, as_phase
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.weighted import Weighted
+from pymc_skewgp._posterior import output
+from pymc_skewgp._posterior import prior as priors
 from pymc_skewgp._posterior.automatic import Asked, as_approximation, chosen
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.features import finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import finite_rank_fit
 from pymc_skewgp._posterior.fits import FunctionFit, Method, ProcessFit, SiteFit
-from pymc_skewgp._posterior.output import (
-    LatentMarginals,
-    coordinates_tree,
-    predictions_tree,
-    sample_tree,
-    sampling_attributes,
-)
-from pymc_skewgp._posterior.prior import (
-    CovarianceFunction,
-    DataSet,
-    MeanFunction,
-    Prior,
-    as_coregion,
-    as_data_sets,
-    link_of,
-    n_functions,
-    rows_of,
-    sites_of,
-    updated_sets,
-)
+from pymc_skewgp._posterior.prior import DataSet, Prior
 from pymc_skewgp._posterior.prior_report import ReportsPrior
 from pymc_skewgp._sun.sun import SUN
-from pymc_skewgp._validation import (
-    FloatArray,
-    Seed,
-    as_count,
-    as_generator,
-    as_real_array,
-    as_vector,
-)
+from pymc_skewgp._validation import FloatArray, Seed
 
 _ETI_89 = (0.055, 0.5, 0.945)
 _NUMBERS_AT_ONCE = 2**24  # draws times new points, of which an array is made
@@ -67,7 +44,7 @@ _NUMBERS_AT_ONCE = 2**24  # draws times new points, of which an array is made
 
 def as_row_numbers(rows: ArrayLike, n: int) -> IntArray:
     """Numbers of some of n rows, checked."""
-    index = np.atleast_1d(as_real_array("rows", rows))
+    index = np.atleast_1d(check.as_real_array("rows", rows))
     whole = index.astype(np.intp)
     inside = ((whole >= 0) & (whole < n)).all()
     if index.ndim != 1 or not index.size or (whole != index).any() or not inside:
@@ -94,17 +71,17 @@ def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> FunctionFit:
     if prior.approximation is not None:
         prior, features = finite_rank_prior(prior, np.vstack([data.X for data in sets]))
         n = sum(data.values.size for data in sets)
-        rank = features.rank * n_functions(sets)
+        rank = features.rank * priors.n_functions(sets)
         if n > min(_ROWS_A_COORDINATE * rank, MOST_DENSE_ROWS):
             try:
                 return finite_rank_fit(prior, features, sets)
             except ApproximationError:
                 if n > MOST_DENSE_ROWS:
                     raise
-    parts, sites = [data.values for data in sets], sites_of(sets)
+    parts, sites = [data.values for data in sets], priors.sites_of(sets)
     if sites is None:
-        return ProcessFit(prior, parts, *rows_of(sets, prior))
-    rows, constrained = rows_of(sets, prior)
+        return ProcessFit(prior, parts, *priors.rows_of(sets, prior))
+    rows, constrained = priors.rows_of(sets, prior)
     return SiteFit(prior, parts, rows, sites, constrained[~rows.is_point])
 
 
@@ -218,8 +195,8 @@ class SkewGPPosterior(ReportsPrior):
         X: ArrayLike | Sequence[DataOfOneKind] | Mapping[str, DataOfOneKind],
         y: ArrayLike | None = None,
         *,
-        cov_func: CovarianceFunction,
-        mean_func: MeanFunction | None = None,
+        cov_func: priors.CovarianceFunction,
+        mean_func: priors.MeanFunction | None = None,
         likelihood: Likelihood | None = None,
         pseudo_points: ArrayLike | None = None,
         phase: ArrayLike | None = None,
@@ -230,7 +207,7 @@ class SkewGPPosterior(ReportsPrior):
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> None:
-        sets = as_data_sets(X, y, likelihood, weights)
+        sets = priors.as_data_sets(X, y, likelihood, weights)
         d = sets[0].X.shape[1]
         if not callable(cov_func):
             raise TypeError(f"cov_func must be callable, got {type(cov_func).__name__}.")
@@ -245,11 +222,11 @@ class SkewGPPosterior(ReportsPrior):
             mean_func or _zero_mean,
             points,
             as_phase(phase, s),
-            as_vector("truncation", truncation, s),
-            as_coregion(coregion, n_functions(sets)),
+            check.as_vector("truncation", truncation, s),
+            priors.as_coregion(coregion, priors.n_functions(sets)),
         )
-        self._n_draws = as_count("n_draws", n_draws)
-        as_generator(random_seed)  # refuses what is no seed at once
+        self._n_draws = check.as_count("n_draws", n_draws)
+        check.as_generator(random_seed)  # refuses what is no seed at once
         self._random_seed = random_seed
         _ = prior.latent_cov  # refuses impossible pseudo-points at once
         self._observe(prior, sets, as_approximation(approximation))
@@ -372,12 +349,12 @@ class SkewGPPosterior(ReportsPrior):
             prior ``posterior`` has ``coordinates`` (chain, draw, coordinate) in place of f:
             `at_rows` makes f, y and their log likelihood of them, for the rows that are wanted.
         """
-        draws, chains = as_count("draws", draws), as_count("chains", chains)
+        draws, chains = check.as_count("draws", draws), check.as_count("chains", chains)
         index, sets = (None, self._sets) if rows is None else self._to_draw(rows)
         keeps = index is None and self._fit.keeps_coordinates
         size = self._size if index is None else index.size
         refuse_large(draws, chains, self._fit.n_coordinates if keeps else size)
-        rng, thin = as_generator(random_seed), as_count("thin", thin)
+        rng, thin = check.as_generator(random_seed), check.as_count("thin", thin)
         started = time.perf_counter()
         with few_blas_threads(self._size):
             fit = self._fit.of_single_rows if method == "lin_ess" else self._fit
@@ -388,7 +365,7 @@ class SkewGPPosterior(ReportsPrior):
         log_weight = latent.log_weights[chosen]
         if f is None:
             return self._kept(latent.draws[chosen], log_weight, attributes)
-        return sample_tree(sets, f, log_weight, rng, attributes, index)
+        return output.sample_tree(sets, f, log_weight, rng, attributes, index)
 
     def _to_draw(self, rows: ArrayLike) -> tuple[IntArray, tuple[DataSet, ...]]:
         return self._chosen(rows)
@@ -396,7 +373,7 @@ class SkewGPPosterior(ReportsPrior):
     def _kept(
         self, coordinates: FloatArray, log_weight: FloatArray, attributes: dict[str, Any]
     ) -> DataTree:
-        return coordinates_tree(self._sets, coordinates, log_weight, attributes)
+        return output.coordinates_tree(self._sets, coordinates, log_weight, attributes)
 
     def at_rows(self, draws: DataTree, rows: ArrayLike, *, random_seed: Seed = None) -> DataTree:
         """F, new data and log likelihoods at some rows of the data, given drawn coordinates.
@@ -443,7 +420,7 @@ class SkewGPPosterior(ReportsPrior):
                 "these draws have no coordinates: sample() keeps them for more than 10,000 rows "
                 "under an approximated prior, and else has f at all rows itself."
             )
-        (index, sets), rng = self._chosen(rows), as_generator(random_seed)
+        (index, sets), rng = self._chosen(rows), check.as_generator(random_seed)
         coordinates = np.asarray(draws["posterior"]["coordinates"].values)
         chains, n_draws, rank = coordinates.shape
         refuse_large(n_draws, chains, index.size)
@@ -451,7 +428,7 @@ class SkewGPPosterior(ReportsPrior):
         log_weight = np.asarray(draws["sample_stats"]["log_weight"].values)
         attributes = dict(draws["posterior"].attrs)
         f = f.reshape(chains, n_draws, -1)
-        return sample_tree(sets, f, log_weight, rng, attributes, index)
+        return output.sample_tree(sets, f, log_weight, rng, attributes, index)
 
     def _chosen(self, rows: ArrayLike) -> tuple[IntArray, tuple[DataSet, ...]]:
         """Numbers of rows, checked, and the data there."""
@@ -507,17 +484,19 @@ class SkewGPPosterior(ReportsPrior):
             ``predictions_constant_data``: ``X``.
         """
         new = as_inputs("Xnew", Xnew, self._sets[0].X.shape[1])
-        probs = as_vector("quantiles", np.atleast_1d(as_real_array("quantiles", quantiles)))
-        draws, chains = as_count("draws", draws, 0), as_count("chains", chains)
+        probs = check.as_vector(
+            "quantiles", np.atleast_1d(check.as_real_array("quantiles", quantiles))
+        )
+        draws, chains = check.as_count("draws", draws, 0), check.as_count("chains", chains)
         refuse_large(draws, chains, new.shape[0] * self._fit.n_functions)
-        rng = as_generator(random_seed)
+        rng = check.as_generator(random_seed)
         regression = self._fit.regression(new, joint=draws > 0)
         joint = self._fit.covariance_at(new, regression) if draws else None
         f = None
         if draws:
             f = self._fit.draw_at(regression, joint, (chains, draws), rng)
         marginals = self._marginals(regression, joint)
-        return predictions_tree(
+        return output.predictions_tree(
             self._sets, new, marginals, f, probs, rng, self._attributes(self.latent)
         )
 
@@ -610,7 +589,7 @@ class SkewGPPosterior(ReportsPrior):
 
     def marginals(
         self, Xnew: ArrayLike | None = None, *, derivative: tuple[int, int] | None = None
-    ) -> LatentMarginals:
+    ) -> output.LatentMarginals:
         """Marginal distribution of f at each point: moments, quantiles, distribution function.
 
         Parameters
@@ -650,16 +629,14 @@ class SkewGPPosterior(ReportsPrior):
 
     def _marginals(
         self, regression: Regression, joint: FloatArray | None = None
-    ) -> LatentMarginals:
+    ) -> output.LatentMarginals:
         latent = self.latent
-        if joint is not None:
-            joint = self._fit.averaged_joint(regression, joint)
-        regression = self._fit.averaged(regression)
+        regression, joint = self._fit.averaged(regression, joint)
         means = regression.solved.T @ latent.draws.T
         means += regression.centre[:, None]
         weights = normalized_weights(latent.log_weights)
         exact = not latent.draws.shape[1]
-        return LatentMarginals(
+        return output.LatentMarginals(
             means,
             regression.variance,
             weights,
@@ -667,7 +644,7 @@ class SkewGPPosterior(ReportsPrior):
             exact,
             regression.covariance,
             joint,
-            link_of(self._sets),
+            priors.link_of(self._sets),
         )
 
     def update(
@@ -706,7 +683,9 @@ class SkewGPPosterior(ReportsPrior):
         >>> posterior.update([2.0], [1]).sun.n_dims
         3
         """
-        return self._given(self._prior, updated_sets(self._sets, Xnew, ynew, name), self._asked)
+        return self._given(
+            self._prior, priors.updated_sets(self._sets, Xnew, ynew, name), self._asked
+        )
 
     def _given(
         self, prior: Prior, sets: tuple[DataSet, ...], asked: Asked = None
@@ -727,7 +706,7 @@ class SkewGPPosterior(ReportsPrior):
     def _attributes(self, latent: TruncatedDraws) -> dict[str, Any]:
         known = latent.log_prob
         evidence = None if known is None else self._fit.evidence(known, self._prior_log_prob)
-        return sampling_attributes(latent, evidence) | self._approximation_attributes()
+        return output.sampling_attributes(latent, evidence) | self._approximation_attributes()
 
 
 # The class is the same for every prior and likelihood; this name says so.

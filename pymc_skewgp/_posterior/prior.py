@@ -8,37 +8,21 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pymc_skewgp import _validation as check
 from pymc_skewgp._errors import NotDifferentiableError, NotPositiveDefiniteError
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.covariance import FactoredCovariance
 from pymc_skewgp._gaussian.truncated import log_prob_rectangle
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._limits import announce_rows
+from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.binary import BernoulliLogit, BernoulliProbit, BinomialLogit
-from pymc_skewgp._observations.likelihood import (
-    Data,
-    Derivative,
-    Likelihood,
-    Values,
-    as_derivative,
-    as_inputs,
-    derivative_groups,
-    function_index,
-    input_index,
-    refuse_coincident,
-    stacked_inputs,
-)
+from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.observations import Observations, stacked
 from pymc_skewgp._observations.sites import SiteLikelihood, Sites, stacked_sites
 from pymc_skewgp._observations.weighted import Weighted, as_weights, weighted_observations
 from pymc_skewgp._sun.parameters import refuse_contradictory_points
-from pymc_skewgp._validation import (
-    FloatArray,
-    as_covariance,
-    as_float_array,
-    as_real_array,
-    refuse_extreme_variances,
-)
+from pymc_skewgp._validation import FloatArray
 
 # What a prior of finite rank is: :math:`f(x) = m(x) + \phi(x)^\top c + e(x)`.
 #
@@ -135,21 +119,21 @@ class Prior:
         if not self.n_pseudo_points:
             return np.zeros((0, 0))
         cov = self.covariance("pseudo_points", self.pseudo_points)
-        refuse_coincident(cov, self.phase, self.truncation)
+        base.refuse_coincident(cov, self.phase, self.truncation)
         scale = self.phase / np.sqrt(cov.diagonal())
         latent_cov = scale[:, None] * cov * scale
         refuse_contradictory_points(latent_cov, self.truncation)
         return latent_cov
 
     def mean(
-        self, name: str, points: FloatArray, derivative: Derivative | None = None
+        self, name: str, points: FloatArray, derivative: base.Derivative | None = None
     ) -> FloatArray:
         """Mean of f, or of a derivative of it, at `points`, which the caller knows as `name`."""
         if derivative is None:
             found = self.mean_func(points)
         else:
             found = _method(self.mean_func, "mean_func")(points, derivative)
-        value = as_real_array(f"mean_func at {name}", found)
+        value = check.as_real_array(f"mean_func at {name}", found)
         if value.shape != points.shape[:1]:
             raise ValueError(
                 f"mean_func gave shape {value.shape} at {name}, expected {points.shape[:1]}."
@@ -162,7 +146,7 @@ class Prior:
         self, name: str, a: FloatArray, b: FloatArray | None = None, diag: bool = False
     ) -> FloatArray:
         """Covariance of f at `a`, which the caller knows as `name`, with f at `b`."""
-        value = as_real_array(f"cov_func at {name}", self.cov_func(a, b, diag))
+        value = check.as_real_array(f"cov_func at {name}", self.cov_func(a, b, diag))
         wanted = (a.shape[0],) if diag else (a.shape[0], (a if b is None else b).shape[0])
         if value.shape != wanted:
             raise ValueError(f"cov_func gave shape {value.shape} at {name}, expected {wanted}.")
@@ -172,7 +156,9 @@ class Prior:
                 "and the scale of the inputs."
             )
         if diag or b is None:
-            refuse_extreme_variances(f"cov_func at {name}", value if diag else value.diagonal())
+            check.refuse_extreme_variances(
+                f"cov_func at {name}", value if diag else value.diagonal()
+            )
         return value
 
     def derivative_covariance(
@@ -180,8 +166,8 @@ class Prior:
         name: str,
         a: FloatArray,
         b: FloatArray,
-        left: Derivative | None,
-        right: Derivative | None,
+        left: base.Derivative | None,
+        right: base.Derivative | None,
     ) -> FloatArray:
         """Covariance of a derivative of f at `a` with one at `b`; None for f itself.
 
@@ -191,7 +177,7 @@ class Prior:
             When the kernel is not smooth enough, or an array function that has no derivatives.
         """
         found = _method(self.cov_func, "cov_func")(a, b, left, right)
-        value = as_real_array(f"cov_func at {name}", found)
+        value = check.as_real_array(f"cov_func at {name}", found)
         if value.shape != (a.shape[0], b.shape[0]) or not np.isfinite(value).all():
             raise ValueError(
                 f"the derivatives of cov_func at {name} have shape {value.shape} or NaN and "
@@ -205,13 +191,13 @@ def as_coregion(value: ArrayLike | None, n_functions: int) -> FloatArray | None:
     """B, the covariance of so many functions, checked; None for independent ones of variance 1."""
     if value is None:
         return None
-    matrix = as_float_array("coregion", value, 2)
+    matrix = check.as_float_array("coregion", value, 2)
     if matrix.shape != (n_functions, n_functions):
         raise ValueError(
             f"coregion must have shape ({n_functions}, {n_functions}), as the data are about "
             f"{n_functions} function(s); got {matrix.shape}."
         )
-    matrix = as_covariance("coregion", matrix)
+    matrix = check.as_covariance("coregion", matrix)
     sd = np.sqrt(matrix.diagonal())
     smallest = float(np.linalg.eigvalsh(matrix / sd / sd[:, None])[0])
     if smallest < -_ROUND_OFF:
@@ -242,7 +228,7 @@ _ROWS_AT_ONCE = 256
 
 
 def covariance_of(
-    prior: Prior, name: str, a: Sequence[Values], b: Sequence[Values] | None = None
+    prior: Prior, name: str, a: Sequence[base.Values], b: Sequence[base.Values] | None = None
 ) -> FloatArray:
     """Covariance of the values `a`, which the caller knows as `name`, with `b`.
 
@@ -252,8 +238,8 @@ def covariance_of(
     others = a if b is None else b
     if prior.coregion is None and all(part.n_functions == 1 for part in (*a, *others)):
         return kernel
-    left, right = function_index(a), function_index(others)
-    matrix = kernel[np.ix_(input_index(a), input_index(others))]
+    left, right = base.function_index(a), base.function_index(others)
+    matrix = kernel[np.ix_(base.input_index(a), base.input_index(others))]
     k = max(part.n_functions for part in (*a, *others))
     matrix *= between_functions(prior, k)[np.ix_(left, right)]
     return matrix
@@ -280,25 +266,28 @@ def function_units(prior: Prior, size: int) -> FloatArray | None:
     return np.tile(sd, size // sd.size)
 
 
-def variances_of(prior: Prior, name: str, part: Values) -> FloatArray:
+def variances_of(prior: Prior, name: str, part: base.Values) -> FloatArray:
     """Variances, shape (n,), or covariances of the K functions at each input, shape (n, K, K)."""
     if part.derivative is None:
         variances = prior.covariance(name, part.X, diag=True)
     else:
-        variances = _derivative_variances(prior, name, part.X, part.derivative)
+        own = (part.derivative, part.derivative)
+        some = [part.X[i : i + _ROWS_AT_ONCE] for i in range(0, part.X.shape[0], _ROWS_AT_ONCE)]
+        blocks = [prior.derivative_covariance(name, x, x, *own) for x in some]
+        variances = np.concatenate([block.diagonal() for block in blocks])
     between = between_functions(prior, part.n_functions)
     if part.n_functions == 1:
         return np.asarray(variances * between[0, 0])
     return np.asarray(variances[:, None, None] * between)
 
 
-def mean_of(prior: Prior, name: str, a: Sequence[Values]) -> FloatArray:
+def mean_of(prior: Prior, name: str, a: Sequence[base.Values]) -> FloatArray:
     """Their means."""
-    X = stacked_inputs(a)
+    X = base.stacked_inputs(a)
     mean = np.empty(X.shape[0])
-    for derivative, rows in derivative_groups(a).items():
+    for derivative, rows in base.derivative_groups(a).items():
         mean[rows] = prior.mean(name, X[rows], derivative)
-    mean_of_values: FloatArray = mean[input_index(a)]
+    mean_of_values: FloatArray = mean[base.input_index(a)]
     return mean_of_values
 
 
@@ -323,11 +312,11 @@ def between_functions(prior: Prior, n_functions: int) -> FloatArray:
 
 
 def kernel_of(
-    prior: Prior, name: str, a: Sequence[Values], b: Sequence[Values] | None = None
+    prior: Prior, name: str, a: Sequence[base.Values], b: Sequence[base.Values] | None = None
 ) -> FloatArray:
     """Covariance of one function at all the inputs, or of its derivatives there."""
-    X, rows = stacked_inputs(a), derivative_groups(a)
-    Xs, columns = (X, rows) if b is None else (stacked_inputs(b), derivative_groups(b))
+    X, rows = base.stacked_inputs(a), base.derivative_groups(a)
+    Xs, columns = (X, rows) if b is None else (base.stacked_inputs(b), base.derivative_groups(b))
     if set(rows) | set(columns) == {None}:
         return prior.covariance(name, X, None if b is None else Xs)
     kernel = np.empty((X.shape[0], Xs.shape[0]))
@@ -343,18 +332,12 @@ def kernel_of(
     return kernel
 
 
-def _derivative_variances(
-    prior: Prior, name: str, X: FloatArray, derivative: Derivative
-) -> FloatArray:
-    parts = [X[i : i + _ROWS_AT_ONCE] for i in range(0, X.shape[0], _ROWS_AT_ONCE)]
-    found = [prior.derivative_covariance(name, x, x, derivative, derivative) for x in parts]
-    return np.concatenate([block.diagonal() for block in found])
-
-
 # The prior covariance of values of several functions, by one factor for all functions.
 
 
-def factored_covariance_of(prior: Prior, name: str, parts: Sequence[Values]) -> FactoredCovariance:
+def factored_covariance_of(
+    prior: Prior, name: str, parts: Sequence[base.Values]
+) -> FactoredCovariance:
     """Covariance of the values `parts`, which the caller knows as `name`, with its factor.
 
     The K functions have one kernel, so that its matrix at the n inputs is factorised, in n^3
@@ -364,13 +347,13 @@ def factored_covariance_of(prior: Prior, name: str, parts: Sequence[Values]) -> 
     announce_rows(sum(part.X.shape[0] for part in parts))
     kernel = kernel_of(prior, name, parts)
     cov = FactoredCovariance.of_kernel(
-        kernel, units_of(kernel.diagonal(), derivative_groups(parts))
+        kernel, units_of(kernel.diagonal(), base.derivative_groups(parts))
     )
     k = max(part.n_functions for part in parts)
     if k == 1 and prior.coregion is None:
         return cov
     between = between_functions(prior, k)
-    at, function = input_index(parts), function_index(parts)
+    at, function = base.input_index(parts), base.function_index(parts)
     half = factor_between(between)[function]
     factor = half[:, :, None] * cov.factor[at][:, None, :]
     units = cov.units
@@ -459,10 +442,10 @@ class DataSet(NamedTuple):
         )
 
     @property
-    def values(self) -> Values:
+    def values(self) -> base.Values:
         """What of the functions it is about."""
         known = self.likelihood
-        return Values(self.X, known.n_functions(self.y), known.derivative)
+        return base.Values(self.X, known.n_functions(self.y), known.derivative)
 
     def named(self, variable: str) -> str:
         """What a variable that belongs to it is called; standard errors end in ``_se``."""
@@ -487,7 +470,9 @@ def as_data_sets(
     sets = []
     for name, kind in kinds_of(X, y, likelihood).items():
         try:
-            sets.append(_data_set(name, *kind))
+            inputs, known = base.as_inputs("X", kind[0]), as_likelihood(kind[2])
+            base.as_derivative(known.derivative, inputs.shape[1])
+            sets.append(DataSet(name, inputs, known.as_data(kind[1], inputs.shape[0]), known))
         except (TypeError, ValueError) as error:
             if not name:
                 raise
@@ -575,7 +560,7 @@ def updated_sets(
     old = sets[at]
     new = np.zeros((0, old.X.shape[1]))
     if Xnew is not None:
-        new = as_inputs("Xnew", Xnew, old.X.shape[1])
+        new = base.as_inputs("Xnew", Xnew, old.X.shape[1])
     try:
         y = old.likelihood.joined(old.y, old.X.shape[0], ynew, new.shape[0])
     except (TypeError, ValueError) as error:
@@ -599,12 +584,6 @@ def as_likelihood(likelihood: Any) -> Likelihood:
             f"pm.Poisson.dist(pm.math.exp(eta)); got {found}."
         )
     return likelihood
-
-
-def _data_set(name: str, X: ArrayLike, y: ArrayLike, likelihood: Any) -> DataSet:
-    inputs, known = as_inputs("X", X), as_likelihood(likelihood)
-    as_derivative(known.derivative, inputs.shape[1])
-    return DataSet(name, inputs, known.as_data(y, inputs.shape[0]), known)
 
 
 def in_prior_units(rows: Observations, prior: Prior, data: DataSet) -> Observations:

@@ -13,13 +13,8 @@ from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._observations.observations import add_noise, as_matrix
 from pymc_skewgp._observations.sites import SiteLikelihood
+from pymc_skewgp._posterior import features as bases
 from pymc_skewgp._posterior.automatic import ApproximationLoss, loss_of_fit
-from pymc_skewgp._posterior.features import (
-    FiniteRankKernel,
-    column_scales,
-    function_variances,
-    residual_variances,
-)
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.prior import Approximation, DataSet, Features, Prior, between_functions
 from pymc_skewgp._validation import FloatArray, as_count
@@ -191,8 +186,8 @@ def _of_variances(
     some = X
     if X.shape[0] > _ROWS_OF_VARIANCES:
         some = X[np.sort(rng.choice(X.shape[0], _ROWS_OF_VARIANCES, replace=False))]
-    left = residual_variances(exact, features, some)
-    share = left / np.maximum(function_variances(exact, some), np.finfo(float).tiny)
+    left = bases.residual_variances(exact, features, some)
+    share = left / np.maximum(bases.function_variances(exact, some), np.finfo(float).tiny)
     numbers = {
         "residual_variance_mean": left.mean(),
         "residual_variance_max": np.abs(left).max(),
@@ -207,7 +202,7 @@ def _parts(exact: Prior, X: FloatArray, n_rows: int, rng: np.random.Generator) -
     size = min(n, n_rows + _ROWS_OF_FORECASTS)
     new = max(1, min(_ROWS_OF_FORECASTS, size // 5))
     some = X[rng.choice(n, min(n, 5000), replace=False)]
-    scaled = (X - X[rng.integers(n)]) * column_scales(exact, some, rng)
+    scaled = (X - X[rng.integers(n)]) * bases.column_scales(exact, some, rng)
     near = np.argsort(np.einsum("ij,ij->i", scaled, scaled), kind="stable")[:size]
     anywhere = rng.choice(n, size, replace=False)
     parts = []
@@ -271,7 +266,7 @@ def _kl(exact: Prior, features: Features, data: DataSet) -> float:
     add_noise(noise, rows.S)
     between = between_functions(exact, data.values.n_functions)
     factors = []
-    for matrix in (exact.covariance("X", data.X), FiniteRankKernel(features)(data.X)):
+    for matrix in (exact.covariance("X", data.X), bases.FiniteRankKernel(features)(data.X)):
         values = np.kron(matrix, between)
         cov = np.asarray(design @ (design @ values).T) + noise
         factors.append(linalg.cholesky("the covariance of u", linalg.symmetric(cov))[0])
@@ -285,17 +280,14 @@ def _at_twice_the_rank(
 ) -> dict[str, xr.DataArray]:
     """EP's evidence on all rows, with these features and with twice as many."""
     both = [features, doubled.features(exact, sets[0].X)]
-    values = [_ep_evidence(exact, some, sets) for some in both]
+    priors = [replace(exact, cov_func=bases.FiniteRankKernel(some)) for some in both]
+    fits = [FiniteRankFit(*known, sets) for known in zip(priors, both, strict=True)]
+    values = [fit.ep_log_evidence for fit in fits]
     rank = [some.rank for some in both]
     return {
         "ep_log_evidence": xr.DataArray(values, dims="features", attrs={"ranks": rank}),
         "rank": xr.DataArray(rank, dims="features"),
     }
-
-
-def _ep_evidence(exact: Prior, features: Features, sets: tuple[DataSet, ...]) -> float:
-    prior = replace(exact, cov_func=FiniteRankKernel(features))
-    return FiniteRankFit(prior, features, sets).ep_log_evidence
 
 
 def _warn(report: xr.Dataset) -> None:

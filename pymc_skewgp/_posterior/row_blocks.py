@@ -15,23 +15,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.observations import (
-    MOST_DISTINCT,
-    DistinctRows,
-    Observations,
-    as_matrix,
-    blocks_of_noise,
-    distinct_rows,
-    equal_rows,
-)
+from pymc_skewgp._observations import observations as row
+from pymc_skewgp._observations.observations import Observations
+from pymc_skewgp._posterior import row_groups as grouping
 from pymc_skewgp._posterior.features import rest_between
-from pymc_skewgp._posterior.row_groups import (
-    RowGroups,
-    intervals_given_points,
-    rest_is_noise,
-    row_groups,
-    rows_are_apart,
-)
 from pymc_skewgp._validation import FloatArray
 
 # Rows in a block: what their features take stays in the cache.
@@ -68,10 +55,10 @@ class RowTable(NamedTuple):
         columns = [rows.lower - rows.a, rows.upper - rows.a, rows.value - rows.a, rows.S]
         counts, design = None, None
         if rows.A is not None:
-            design = sparse.csr_array(as_matrix(rows.A, rows.n_rows))
+            design = sparse.csr_array(row.as_matrix(rows.A, rows.n_rows))
             once = bool((np.diff(design.indptr) == 1).all())
-            if merged and once and not rows_are_apart(design):
-                kinds = equal_rows(rows)
+            if merged and once and not grouping.rows_are_apart(design):
+                kinds = row.equal_rows(rows)
                 columns = [x[kinds.first] for x in columns]
                 counts, design = kinds.counts, design[kinds.first]
         return cls(tuple(columns), np.asarray(rows.log_constant), counts, design)
@@ -134,14 +121,14 @@ class PlainRows:
     @property
     def apart(self) -> bool:
         """Whether no value of f is in two comparisons, which would share what is left of it."""
-        return rows_are_apart(self._design) and bool((self._counts == 1.0).all())
+        return grouping.rows_are_apart(self._design) and bool((self._counts == 1.0).all())
 
     def cuts(self, chosen: IntArray) -> Iterator[Cut]:
         """Of some observations, in increasing order."""
         kept, counts = chosen, None
         if self.distinct is not None:
             kinds, often = np.unique(self.distinct.kind[chosen], return_counts=True)
-            if kinds.size <= MOST_DISTINCT * chosen.size:
+            if kinds.size <= row.MOST_DISTINCT * chosen.size:
                 kept, counts = self.distinct.first[kinds], often.astype(np.float64)
         for start in range(0, kept.size, ROWS_IN_BLOCK):
             some = slice(start, start + ROWS_IN_BLOCK)
@@ -197,14 +184,14 @@ class PlainRows:
         return np.ones(self._n_rows) if counts is None else counts
 
     @cached_property
-    def distinct(self) -> DistinctRows | None:
+    def distinct(self) -> row.DistinctRows | None:
         """Kinds of equal rows, where these are few, each seen once and of its own row of X."""
         every = np.arange(self.X.shape[0])
         if self.picked is None or not all(np.array_equal(x, every) for x in self.picked):
             return None
         if not (self._counts == 1.0).all():
             return None
-        return distinct_rows([self.X, *self.table.columns, *self.table.slopes])
+        return row.distinct_rows([self.X, *self.table.columns, *self.table.slopes])
 
 
 class GroupCut(NamedTuple):
@@ -223,7 +210,7 @@ class GroupCut(NamedTuple):
     """
 
     inputs: IntArray
-    groups: RowGroups
+    groups: grouping.RowGroups
     kind: "GroupKind"
     design: tuple[Any, ...]
 
@@ -243,7 +230,7 @@ class GroupKind(NamedTuple):
     has_points : bool
     """
 
-    groups: RowGroups
+    groups: grouping.RowGroups
     of_one_input: bool
     is_apart: bool
     takes_rest: bool
@@ -283,7 +270,7 @@ class GroupKind(NamedTuple):
             noise = noise + xp.matmul(xp.matmul(A, shared), A.swapaxes(1, 2))
         offset = xp.zeros_like(value)
         if self.has_points:
-            A, offset, noise = intervals_given_points(xp, value, A, offset, noise)
+            A, offset, noise = grouping.intervals_given_points(xp, value, A, offset, noise)
         offset = offset + xp.matmul(A, means[:, :, None])[:, :, 0]
         if not self.of_one_input:
             values = dot(place[0], phi).reshape((n, p, 1, -1))
@@ -311,13 +298,16 @@ class GroupedRows:
     def __init__(self, table: RowTable, n_functions: int, between: FloatArray) -> None:
         self.table, self._k = table, n_functions
         rows, noise = table.observations, table.columns[3]
-        patterns = groups = list(row_groups(rows))
+        patterns = groups = list(grouping.row_groups(rows))
         if noise.ndim == 2 and table.slopes:  # the noise may be correlated at some point
             shared = [sparse.csr_array(abs(x)) for x in table.slopes if self.is_noise(x)]
             pattern = sum(shared, sparse.csr_array(abs(noise)))
-            patterns, whole = list(row_groups(replace(rows, S=pattern))), sparse.csr_array(noise)
-            groups = [replace(x, noise=blocks_of_noise(whole, x.rows)) for x in patterns]
-        rest, points = rest_is_noise(groups, between, n_functions), rows.is_point.any()
+            patterns, whole = (
+                list(grouping.row_groups(replace(rows, S=pattern))),
+                sparse.csr_array(noise),
+            )
+            groups = [replace(x, noise=row.blocks_of_noise(whole, x.rows)) for x in patterns]
+        rest, points = grouping.rest_is_noise(groups, between, n_functions), rows.is_point.any()
         self.kinds = []
         for own, some in zip(groups, patterns, strict=True):
             inputs = own.values // n_functions
@@ -343,7 +333,7 @@ class GroupedRows:
             for start in range(0, own.size, size):
                 yield self._cut(kind, kind.groups.part(own[start : start + size]))
 
-    def _cut(self, kind: GroupKind, groups: RowGroups) -> GroupCut:
+    def _cut(self, kind: GroupKind, groups: grouping.RowGroups) -> GroupCut:
         inputs, function = groups.values // self._k, groups.values % self._k
         same = (inputs[:, :, None] == inputs[:, None, :]).astype(np.float64)
         design = groups.design, function, same
@@ -358,7 +348,7 @@ class GroupedRows:
     def slopes(self, rows: IntArray) -> Sequence[FloatArray]:
         """Those of the table, of groups of rows."""
         return [
-            blocks_of_noise(sparse.csr_array(x), rows) if self.is_noise(x) else x[rows]
+            row.blocks_of_noise(sparse.csr_array(x), rows) if self.is_noise(x) else x[rows]
             for x in self.table.slopes
         ]
 

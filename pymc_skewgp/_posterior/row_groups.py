@@ -152,14 +152,6 @@ def row_groups(rows: Observations) -> Iterator[RowGroups]:
         yield RowGroups(index, values, own, rows.a[index], covariance, *parts)
 
 
-def groups_are_apart(groups: Sequence[RowGroups], n_functions: int) -> bool:
-    """Whether no two groups are about one input, of whose functions they all are."""
-    inputs = [np.sort(some.values // n_functions, axis=1) for some in groups]
-    # Once for each group: a group's own may repeat.
-    once = [x[np.diff(x, axis=1, prepend=-1) != 0] for x in inputs]
-    return bool(np.bincount(np.concatenate(once), minlength=1).max() <= 1)
-
-
 def _of_values(design: sparse.csr_array, index: IntArray) -> tuple[IntArray, FloatArray]:
     """Values that groups of rows are about, (n, p), and their rows of them, (n, m, p)."""
     n, m = index.shape
@@ -228,7 +220,10 @@ def rest_is_noise(groups: Sequence[RowGroups], between: FloatArray, n_functions:
 
     No two groups must be about one input, and the noise must have a known form then as well.
     """
-    if not groups_are_apart(groups, n_functions):
+    inputs = [np.sort(some.values // n_functions, axis=1) for some in groups]
+    # Once for each group: a group's own may repeat.
+    once = np.concatenate([x[np.diff(x, axis=1, prepend=-1) != 0] for x in inputs])
+    if np.bincount(once, minlength=1).max() > 1:
         return False
     for some in groups:
         few = some.part(slice(0, _FEW))
@@ -307,34 +302,23 @@ def tabulated_draws(
     size = max(1, _AT_ONCE // (_NODES * shape[1]))
     for start in range(0, shape[0], size):
         draws = slice(start, min(start + size, shape[0]))
-
-        def of_some(z: FloatArray, draws: slice = draws) -> FloatArray:
-            return log_density(z, draws)
-
         some = (draws.stop - start, shape[1])
-        low, width = _support(of_some, some)
+        # Where a density is not negligible: data may say much of e.
+        low, width = np.full(some, -_REACH), np.full(some, 2.0 * _REACH)
+        share = np.linspace(0.0, 1.0, _FEW_NODES)[:, None, None]
+        for _ in range(_ROUNDS):
+            logs = log_density(low + width * share, draws)
+            seen = logs >= logs.max(axis=0) - _LOST
+            first = np.maximum(seen.argmax(axis=0) - 1, 0)
+            last = np.minimum(_FEW_NODES - seen[::-1].argmax(axis=0), _FEW_NODES - 1)
+            step = width / (_FEW_NODES - 1)
+            low, width = low + first * step, (last - first) * step
+            if (last - first > _FEW_NODES // 2).all():  # nodes are close enough
+                break
         share = np.linspace(0.0, 1.0, _NODES)[:, None, None]
-        found = _inverse(of_some(low + width * share), rng.random(some))
+        found = _inverse(log_density(low + width * share, draws), rng.random(some))
         e[draws] = low + width / (_NODES - 1) * found
     return e
-
-
-def _support(
-    log_density: Callable[[FloatArray], FloatArray], shape: tuple[int, ...]
-) -> tuple[FloatArray, FloatArray]:
-    """Lower end and width of where a density is not negligible; data may say much of e."""
-    low, width = np.full(shape, -_REACH), np.full(shape, 2.0 * _REACH)
-    share = np.linspace(0.0, 1.0, _FEW_NODES)[:, None, None]
-    for _ in range(_ROUNDS):
-        logs = log_density(low + width * share)
-        seen = logs >= logs.max(axis=0) - _LOST
-        first = np.maximum(seen.argmax(axis=0) - 1, 0)
-        last = np.minimum(_FEW_NODES - seen[::-1].argmax(axis=0), _FEW_NODES - 1)
-        step = width / (_FEW_NODES - 1)
-        low, width = low + first * step, (last - first) * step
-        if (last - first > _FEW_NODES // 2).all():  # nodes are close enough
-            break
-    return low, width
 
 
 def _inverse(logs: FloatArray, uniform: FloatArray) -> FloatArray:

@@ -313,7 +313,13 @@ def _exact_slopes(
         mass, moved = part.sum(), part @ slopes
         curved = slopes.T @ (part[:, None] * slopes)
         smooth = curved.diagonal()[kinked]
-        _add_bends(curved, part @ curvatures, references, part, e, shared)
+        # The mean second derivatives of the log of the sites over the sum of the references.
+        bends = part @ curvatures + sum((part @ one.share) * one.tau for one in references)
+        curved[np.diag_indices_from(curved)] += bends
+        if len(references) > 1:
+            curved += shared.T @ (part[:, None] * shared)
+            for one in references:
+                curved -= one.slopes(e).T @ ((part * one.share)[:, None] * one.slopes(e))
         kept = -(own.precision @ matrix)
         kept[np.diag_indices_from(kept)] += 1.0
         variance = np.einsum("ij,ji->i", matrix, kept)
@@ -332,24 +338,6 @@ def _exact_slopes(
         found.append((mass * own.weights + pulled, carried, first + mass * off, second))
     mean, in_cov, *moments = (reduce(np.add, x) for x in zip(*found, strict=True))
     return _Exact(mean, 0.5 * linalg.symmetric(in_cov), *moments)
-
-
-def _add_bends(
-    curved: FloatArray,
-    curvatures: FloatArray,
-    references: list[_Reference],
-    part: FloatArray,
-    e: FloatArray,
-    shared: FloatArray,
-) -> None:
-    """Add the mean second derivatives of the log of the sites over the sum of the references."""
-    diagonal = np.diag_indices_from(curved)
-    curved[diagonal] += curvatures + sum((part @ own.share) * own.tau for own in references)
-    if len(references) > 1:
-        curved += shared.T @ (part[:, None] * shared)
-        for own in references:
-            slopes = own.slopes(e)
-            curved -= slopes.T @ ((part * own.share)[:, None] * slopes)
 
 
 def _calibrated(e: FloatArray, weights: FloatArray, ep: EPResult, exact: _Exact) -> FloatArray:

@@ -234,7 +234,7 @@ def test_equal_rows_count_as_one(name, monkeypatch):
     data, index = training(name, Inducing(X[:10])), np.arange(N) % 12
     data = data._replace(X=X[index], y=data.y[index])
     _, merged, point = objectives(data)
-    monkeypatch.setattr(row_blocks, "distinct_rows", lambda columns: None)
+    monkeypatch.setattr(row_blocks.row, "distinct_rows", lambda columns: None)
     _, each, _ = objectives(data)
     assert [sum(b.X.shape[0] for b in x.rows.blocks) for x in (merged, each)] == [12, N]
     one, other = merged.by_ep(point), each.by_ep(point)

@@ -34,16 +34,16 @@ NEW = np.array([[-2.0], [0.5], [2.0]])
 def test_continuations_by_the_precision_matrix():
     """A Gaussian's rows given others have the inverse of their block of the precision."""
     f = np.random.default_rng(0).normal(size=(5, 4))
-    found = continue_draws(PRIOR, X, f, NEW)
+    found_means, found_cov = continue_draws(PRIOR, X, f, NEW)
     K = ou(np.vstack([X, NEW]))
     K[np.diag_indices(4)] += JITTER
     P = np.linalg.inv(K)
     cov = np.linalg.inv(P[4:, 4:])
     means = slope(NEW)[:, None] - cov @ P[4:, :4] @ (f - slope(X)).T
     # Condition numbers below 100.
-    np.testing.assert_allclose(found.cov, cov, rtol=1e-11, atol=1e-12)
-    np.testing.assert_allclose(found.means, means, rtol=1e-11, atol=1e-12)
-    np.testing.assert_array_equal(found.cov, found.cov.T)
+    np.testing.assert_allclose(found_cov, cov, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(found_means, means, rtol=1e-11, atol=1e-12)
+    np.testing.assert_array_equal(found_cov, found_cov.T)
 
 
 @pytest.mark.parametrize("s", [0, 1, 2])
