@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # Folder: most lines of code, most files.
-MOST = {"pymc_skewgp": (35_009, 165), "tests": (34_254, 246)}
+MOST = {"pymc_skewgp": (34_781, 165), "tests": (31_096, 219)}
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
