@@ -40,7 +40,8 @@ from pymc_skewgp._validation import FloatArray
 _MAX_SWEEPS = 100
 # Where a factor is all but flat a step goes a million times too far.
 _NEWTON_STEPS, _GAIN, _LEAST_STEP = 50, 1e-3, 1e-12
-PAIRS_TOLERANCE = 1e-2
+# Residual for a number, whose error goes with its square, or for a proposal.
+VALUE_TOLERANCE = 1e-2
 # Residual above which EP's number means nothing: beside non-concave factors it may be any.
 _ROUGH = 1.0
 
@@ -284,7 +285,7 @@ class FactorEvidence:
     Parameters
     ----------
     tol : float, default 1e-4
-        Residual at which EP stops.
+        Residual at which EP stops where a gradient is asked for.
 
     Attributes
     ----------
@@ -298,7 +299,7 @@ class FactorEvidence:
 
     def __call__(self, terms: FactorTerms, sites: SitesGiven | None = None) -> EvidenceGradient:
         """Value and gradient; minus infinity and zeros where no evidence can be computed."""
-        found = self._fit(terms, sites)
+        found = self._fit(terms, sites, self._tol)
         if found is None:
             return nothing(terms)
         rows, ep = found
@@ -310,7 +311,7 @@ class FactorEvidence:
 
     def value(self, terms: FactorTerms, sites: SitesGiven | None = None) -> float:
         """The value alone."""
-        found = self._fit(terms, sites)
+        found = self._fit(terms, sites, VALUE_TOLERANCE)
         return -np.inf if found is None else found[1].log_prob + float(terms.log_constant)
 
     def values(self, known: Iterable[Known | None]) -> FloatArray:
@@ -332,7 +333,7 @@ class FactorEvidence:
         while rest and self.last is None:
             i = next(iter(rest))
             found[i] = self.value(*rest.pop(i))
-        starts = self.last and together(list(rest.values()), self.last, self._tol)
+        starts = self.last and together(list(rest.values()), self.last)
         for (i, each), start in zip(rest.items(), starts or [None] * len(rest), strict=True):
             if start is None:
                 found[i] = self.value(*each)
@@ -341,7 +342,7 @@ class FactorEvidence:
                 self.last = start
 
     def _fit(
-        self, terms: FactorTerms, sites: SitesGiven | None
+        self, terms: FactorTerms, sites: SitesGiven | None, tol: float
     ) -> tuple[FactorRows, BlockEP] | None:
         if not _are_finite(terms):
             return None
@@ -349,7 +350,7 @@ class FactorEvidence:
             with no_warnings(), np.errstate(all="ignore"):
                 start, self.last = self.last, None
                 rows = FactorRows(terms, sites, start)
-                ep = rows.fit(self._tol)
+                ep = rows.fit(tol)
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):
             return None
         if not np.isfinite(ep.log_prob):
@@ -377,21 +378,18 @@ def n_together(terms: FactorTerms) -> int:
     return max(1, _ROWS_TOGETHER // n) if n * r * r <= _MOST_OPERATIONS else 1
 
 
-def together(
-    known: Sequence[Known], start: FactorStart, tol: float
-) -> list[FactorStart | None] | None:
+def together(known: Sequence[Known], start: FactorStart) -> list[FactorStart | None] | None:
     """Where EP ends, from one start; None where it has not, or nowhere."""
     if len(known) < 2:
         return None
     rows = _RowsTogether(known, start)
     try:
         with no_warnings(), np.errstate(all="ignore"):
-            fits = fit_side_by_side(
-                rows.factor, rows, rows.counts, rows.begun, tol=tol, max_sweeps=_SWEEPS_TOGETHER
-            )
+            given = rows.factor, rows, rows.counts, rows.begun
+            fits = fit_side_by_side(*given, tol=VALUE_TOLERANCE, max_sweeps=_SWEEPS_TOGETHER)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return None
-    done = (fits.residual < tol) & np.isfinite(fits.log_prob) & rows.log_concave
+    done = (fits.residual < VALUE_TOLERANCE) & np.isfinite(fits.log_prob)
     return [rows.start(fits, p, start.patterns) if ok else None for p, ok in enumerate(done)]
 
 
@@ -414,11 +412,6 @@ class _RowsTogether:
         p, i = np.nonzero(np.isfinite(terms.value))
         self.begun[0][p, i] = 1.0 / terms.noise[p, i]
         self.begun[1][p, i] = (terms.value[p, i] - terms.offset[p, i]) / terms.noise[p, i]
-
-    @property
-    def log_concave(self) -> bool:
-        """See `BlockSites`."""
-        return all(part.log_concave for _, part in self._parts)
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `TiltedMoments`."""
@@ -445,7 +438,7 @@ def nothing(terms: FactorTerms) -> EvidenceGradient:
 
 def factor_start(terms: FactorTerms, sites: SitesGiven | None) -> FactorStart | None:
     """For EP at other hyperparameters; None where it fails at these."""
-    evidence = FactorEvidence(PAIRS_TOLERANCE)
+    evidence = FactorEvidence(VALUE_TOLERANCE)
     evidence.value(terms, sites)
     return evidence.last
 
@@ -455,7 +448,7 @@ def factor_sampler(
 ) -> tuple[FactorRows, SiteSampler]:
     """Pairs of coordinates, and tempering where these are too few."""
     rows = FactorRows(terms, sites, start)
-    ep = rows.fit(PAIRS_TOLERANCE)
+    ep = rows.fit(VALUE_TOLERANCE)
     return rows, SiteSampler(BlockPairs(ep.gaussian, rows.blocks).with_modes())
 
 

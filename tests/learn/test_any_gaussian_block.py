@@ -264,23 +264,23 @@ def _negative_binomial():
 OF_MANY = {
     "counts": lambda: lambda mu: pm.Poisson("y", pm.math.exp(mu), observed=MANY),
     "a parameter": _negative_binomial,
-    # Not log-concave: each alone.
     "Student t": lambda: lambda mu: pm.StudentT("y", nu=4, mu=mu, sigma=0.5, observed=MANY / 4.0),
 }
 
 
-@pytest.mark.parametrize("observed", OF_MANY.values(), ids=OF_MANY)
-def test_many_hyperparameters_at_once_are_as_one_by_one(observed):
+@pytest.mark.parametrize("case", OF_MANY)
+def test_many_hyperparameters_at_once_are_as_one_by_one(case):
     """Beside values with noise.
 
-    EP ends within 1e-4 of its fixed point, and its evidence within the square of that.
+    EP ends within 1e-2 of its fixed point, and its evidence within the square of that: within a
+    tenth of it where EP cuts sites, as of Student t.
     """
     with pm.Model() as model:
         sd = pm.HalfNormal("sd", 1.0)
         level = pm.Normal("level", 0.0, 2.0)
         effects = pm.Normal("effects", 0.0, sd, shape=4)
         mean = level + effects[np.arange(12) % 4]
-        observed()(mean)
+        OF_MANY[case]()(mean)
         pm.Normal("z", mean[:4], 0.5, observed=[0.3, 1.2, 0.8, -0.1])
     problem = integration_problem(TrainingData(model, None, None, None, None), None, None)
     (origin,) = problem.origins
@@ -288,5 +288,6 @@ def test_many_hyperparameters_at_once_are_as_one_by_one(observed):
     points = [origin.at(each) for each in x]
     together = problem.objective.totals_by_ep(points)
     alone = [np.concatenate(problem.objective.totals_by_ep([point])) for point in points]
-    np.testing.assert_allclose(np.transpose(together), alone, atol=1e-6)
+    atol = 1e-3 if case == "Student t" else 1e-4
+    np.testing.assert_allclose(np.transpose(together), alone, atol=atol)
     assert np.isfinite(together).all()

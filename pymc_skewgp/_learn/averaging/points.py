@@ -22,7 +22,6 @@ from pymc_skewgp._gaussian.weights import (
 )
 from pymc_skewgp._learn.coordinates import Pattern, Point
 from pymc_skewgp._learn.factor_evidence import (
-    PAIRS_TOLERANCE,
     FactorStart,
     factor_sampler,
     factor_start,
@@ -144,7 +143,7 @@ class FactorTask:
 def begun_together(tasks: Sequence[FactorTask], start: FactorStart | None) -> list[FactorTask]:
     """With EP of each begun where it ends, or else at `start`."""
     known = [(task.terms, task.sites) for task in tasks]
-    ends = start and together(known, start, PAIRS_TOLERANCE)
+    ends = start and together(known, start)
     pairs = zip(tasks, ends or [None] * len(tasks), strict=True)
     return [replace(task, start=end or start) for task, end in pairs]
 
