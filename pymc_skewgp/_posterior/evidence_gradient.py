@@ -31,6 +31,7 @@ from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior.site_evidence import (
     JointGradient,
     Rectangle,
+    ep_of_sites,
     sites_by_ep,
     sites_by_pairs,
     sites_estimate,
@@ -340,13 +341,13 @@ class EvidenceByEP:
         return _guarded(terms, joint)
 
     def value(self, terms: EvidenceTerms, sites: SitesGiven | None = None) -> float:
-        """The value alone, in less time where there are neither sites nor pseudo-points."""
-        if sites is not None or terms.prior_lower.size or terms.counts.size > 1:
+        """The value alone, in less time where there are no pseudo-points."""
+        if terms.prior_lower.size or (sites is None and terms.counts.size > 1):
             return self(terms, sites).value
         try:
             with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
                 rows = Intervals(terms)
-                log_prob = self._log_prob(terms, rows) if rows.lower.size else 0.0
+                log_prob = self._log_prob(terms, rows, sites) if rows.lower.size else 0.0
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):
             return -np.inf
         value = rows.log_density + float(terms.log_constant) + log_prob
@@ -356,10 +357,15 @@ class EvidenceByEP:
         """`value` of many terms with sites; minus infinity of None."""
         return np.array([-np.inf if each is None else self.value(*each) for each in known])
 
-    def _log_prob(self, terms: EvidenceTerms, rows: Intervals) -> float:
-        cov, start = _covariance(terms, rows), self._start(rows.lower.size)
+    def _log_prob(self, terms: EvidenceTerms, rows: Intervals, sites: SitesGiven | None) -> float:
         tol = max(self._tol, _VALUE_TOLERANCE)
-        ep = ep_alone(cov, rows.lower, rows.upper, tol=tol, max_sweeps=_MAX_SWEEPS, start=start)
+        if sites is None:
+            limits, start = (rows.lower, rows.upper), self._start(rows.lower.size)
+            cov = _covariance(terms, rows)
+            ep = ep_alone(cov, *limits, tol=tol, max_sweeps=_MAX_SWEEPS, start=start)
+        else:
+            single = single_rows(rows)[0]
+            ep = ep_of_sites(single, sites, tol, self._start(single.lower.size))[0]
         self._keep(ep)
         return ep.log_prob
 

@@ -96,9 +96,7 @@ def sites_by_ep(
     The gradient is not that of the value where a site that is not log-concave was cut.
     """
     k = rows.lower.size - sites.size
-    factors = SiteFactors(sites.log_prob, sites.slopes, -rows.lower[k:])
-    cov = _covariance(linalg.symmetric(rows.cov), k)
-    ep = _ep(cov, factors, (rows.lower[:k], rows.upper[:k]), tol, start)
+    ep, cov, factors = ep_of_sites(rows, sites, tol, start)
     mean, sd = cavities(cov, ep)
     lower, upper = np.zeros(rows.lower.size), np.zeros(rows.lower.size)
     lower[k:] = -ep.weights[k:]
@@ -108,6 +106,16 @@ def sites_by_ep(
     found = LogProbGradient(ep.log_prob, lower, upper, ep_cov_gradient(cov, ep))
     parameters = sites.in_parameters(*factors.nodes(mean[k:], sd[k:]))
     return JointGradient(found, parameters), ep
+
+
+def ep_of_sites(
+    rows: Rectangle, sites: SitesGiven, tol: float, start: EPResult | None = None
+) -> tuple[EPResult, WithSites, SiteFactors]:
+    """EP alone, the covariance that it was fitted to, and the factors."""
+    k = rows.lower.size - sites.size
+    factors = SiteFactors(sites.log_prob, sites.slopes, -rows.lower[k:])
+    cov = _covariance(linalg.symmetric(rows.cov), k)
+    return _ep(cov, factors, (rows.lower[:k], rows.upper[:k]), tol, start), cov, factors
 
 
 def sites_by_pairs(
