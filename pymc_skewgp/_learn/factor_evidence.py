@@ -329,12 +329,11 @@ class FactorEvidence:
         return np.array(found)
 
     def _add_values(self, waiting: dict[int, Known], found: list[float]) -> None:
-        rest = dict(waiting)
-        while rest and self.last is None:
-            i = next(iter(rest))
-            found[i] = self.value(*rest.pop(i))
-        starts = self.last and together(list(rest.values()), self.last)
-        for (i, each), start in zip(rest.items(), starts or [None] * len(rest), strict=True):
+        while waiting and self.last is None:
+            i = next(iter(waiting))
+            found[i] = self.value(*waiting.pop(i))
+        starts = self.last and together(list(waiting.values()), self.last)
+        for (i, each), start in zip(waiting.items(), starts or [None] * len(waiting), strict=True):
             if start is None:
                 found[i] = self.value(*each)
             else:
@@ -403,10 +402,8 @@ class _RowsTogether:
         sites = [own for _, own in known if own is not None]
         products = start.products and start.products.repeated(n)
         self._parts = _parts_of(terms, joined_sites(sites) if sites else None, products)
-        self.counts: FloatArray | float = 1.0
-        if terms.counts.shape == terms.value.shape:
-            self.counts = np.ones(self.shape)
-            self.counts[:, : terms.value.shape[1]] = terms.counts
+        self.counts = np.ones(self.shape)
+        self.counts[:, : terms.value.shape[1]] = terms.counts.reshape(n, -1)
         tau, nu = (np.concatenate(x) for x in zip(*start.sites, strict=True))
         self.begun = np.tile(tau, (n, 1)), np.tile(nu, (n, 1))
         p, i = np.nonzero(np.isfinite(terms.value))
@@ -438,7 +435,7 @@ def nothing(terms: FactorTerms) -> EvidenceGradient:
 
 def factor_start(terms: FactorTerms, sites: SitesGiven | None) -> FactorStart | None:
     """For EP at other hyperparameters; None where it fails at these."""
-    evidence = FactorEvidence(VALUE_TOLERANCE)
+    evidence = FactorEvidence()
     evidence.value(terms, sites)
     return evidence.last
 

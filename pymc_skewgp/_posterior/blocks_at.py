@@ -71,6 +71,15 @@ class LearntRows(RowSites):
         return [*in_limits, np.where(np.isnan(value), 0.0, -found.offset), found.noise]
 
 
+class LearntLimits(LearntRows):
+    """Limits of a constraint: the last two numbers, variance and nugget, have no derivatives."""
+
+    def slopes_of_numbers(self, found: FactorGradient) -> list[FloatArray]:
+        """In each of the numbers."""
+        *in_limits, value, noise = super().slopes_of_numbers(found)
+        return [*in_limits, np.zeros(value.shape), np.zeros(noise.shape)]
+
+
 class LearntFunctions(FunctionSites):
     """Sites of a likelihood that is no rows: the numbers are its parameters.
 
@@ -189,8 +198,6 @@ class SitesAt(BlockAt):
         """See `BlockAt`."""
         found = self.block.gradient(mean, spread)
         own = self._sites.slopes_of_numbers(found)
-        if self.hard is not None:  # of a constraint: none in variance and nugget, its last numbers
-            own[2:] = [np.zeros(x.shape) for x in own[2:]]
         return [_NO_SLOPE, found.factor, found.offset, found.noise, *own]
 
 
@@ -343,7 +350,7 @@ def limits_at(log_constant: FloatArray, *numbers: FloatArray) -> SitesAt | None:
     if not (all_finite(log_constant, phi, mean, noise) and (variance > 0.0).all()):
         return None
     columns = lower, upper, np.full(mean.size, np.nan), np.zeros(mean.size)
-    found = SitesAt(phi, LearntRows(columns, mean, noise), float(log_constant))
+    found = SitesAt(phi, LearntLimits(columns, mean, noise), float(log_constant))
     sd, shares = np.sqrt(variance), (noise / variance, nugget / variance)
     limits = (lower - mean) / sd, (upper - mean) / sd
     found.hard = RowsBeside(phi / sd[:, None], *limits, *shares)

@@ -84,24 +84,25 @@ def draws_with_evidence(
     case: Case, count: int, n_candidates: int, rng: np.random.Generator
 ) -> DrawsWithEvidence:
     """`count` draws from `n_candidates` of u; under sites from as many mirrored pairs."""
-    own, skip, size = case.by_factors(), case.n_pseudo_points, max(count, n_candidates)
-    pairs = None
-    if own.sites is not None:
-        pairs = site_draws(own.given, own.sites, skip).sampler
-    if pairs is None or (case.sites is None and pairs.collapsed):
-        given = case.given
-        sampler = policy.RectangleSampler(given.cov, given.lower, given.upper)
-        latent = draw_latent(sampler, size, "twisted", rng, n_pseudo_points=skip)
-        chosen = systematic_resample(latent.log_weights, count, rng)
-        f = given.draw(latent.draws, rng, chosen, skip=skip)
-    else:
-        given, latent = own.given, pairs.singles(size, rng)
-        chosen = systematic_resample(latent.log_weights, count, rng)
-        f = latent.draws[chosen] @ given.factor[skip:].T + given.mean[skip:]
-    found = latent.log_prob
-    assert found is not None  # these samplers always know it
-    log_evidence = given.log_density + found.value - case.log_prob_of_signs
-    return DrawsWithEvidence(log_evidence, found.std_error, found.relative_ess, f)
+    with few_blas_threads(case.given.n_rows):
+        own, skip, size = case.by_factors(), case.n_pseudo_points, max(count, n_candidates)
+        pairs = None
+        if own.sites is not None:
+            pairs = site_draws(own.given, own.sites, skip).sampler
+        if pairs is None or (case.sites is None and pairs.collapsed):
+            given = case.given
+            sampler = policy.RectangleSampler(given.cov, given.lower, given.upper)
+            latent = draw_latent(sampler, size, "twisted", rng, n_pseudo_points=skip)
+            chosen = systematic_resample(latent.log_weights, count, rng)
+            f = given.draw(latent.draws, rng, chosen, skip=skip)
+        else:
+            given, latent = own.given, pairs.singles(size, rng)
+            chosen = systematic_resample(latent.log_weights, count, rng)
+            f = latent.draws[chosen] @ given.factor[skip:].T + given.mean[skip:]
+        found = latent.log_prob
+        assert found is not None  # these samplers always know it
+        log_evidence = given.log_density + found.value - case.log_prob_of_signs
+        return DrawsWithEvidence(log_evidence, found.std_error, found.relative_ess, f)
 
 
 def log_prob_of_prior_signs(cov: FloatArray, phase: FloatArray, truncation: FloatArray) -> float:
@@ -223,8 +224,7 @@ def draws_of_many(
 def _alone(
     case: Case, count: int, rng: np.random.Generator, n_candidates: int
 ) -> DrawsWithEvidence:
-    # Of single cases no warnings: the whole is judged by its weights.
-    with few_blas_threads(case.given.n_rows), no_warnings():
+    with no_warnings():  # of single cases: the whole is judged by its weights
         return draws_with_evidence(case, count, n_candidates, rng)
 
 

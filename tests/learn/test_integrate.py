@@ -478,11 +478,11 @@ TAILS = {"heavy": ((0.001, 0.001), True), "light": ((3.0, 1.0), False)}
 
 
 @pytest.mark.parametrize(("prior", "is_heavy"), TAILS.values(), ids=TAILS)
-def test_a_tail_that_draws_hardly_meet_is_told(prior, is_heavy):
+def test_a_tail_that_draws_hardly_meet_is_warned_of(prior, is_heavy):
     """Of a precision of effects under normal noise: its density is known up to a constant.
 
     Mean of the log of the distance from the median over its .9 quantile, beyond that: by a grid
-    1.48 and .38; told from .7 on.
+    1.48 and .38; the warning comes above .7.
     """
     y = np.array([-1.2, 0.4, 0.9, -0.3, 0.1, 1.4, -0.8, 0.2])
     log_tau = np.linspace(-9.0, 12.0, 40_001)

@@ -286,11 +286,11 @@ def warn_of_tails(names: str, stacklevel: int) -> None:
 def _heavy_tails(objective: Searched, points: WeightedPoints) -> list[str]:
     """Hyperparameters whose means no usual number of draws gives."""
     each = [objective.named(points.point(i)) for i in range(len(points.x))]
-    heavy = []
+    weights, heavy = points.weights, []
     for name, first in each[0].items():
         if first.dtype.kind == "f" and first.size <= _MOST_ENTRIES:
             values = np.stack([named[name].ravel() for named in each]).T
-            if any(_tail_index(x, points.weights) > _HEAVY for x in values):
+            if any(_tail_index(x, weights) > _HEAVY for x in values):
                 heavy.append(name)
     return heavy
 
