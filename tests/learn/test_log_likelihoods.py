@@ -27,8 +27,11 @@ def drawn():
     return model, tree["prior"].to_dataset()
 
 
-def test_those_of_pymc(drawn, monkeypatch):
+@pytest.mark.parametrize("n_values", [70, 3])
+def test_those_of_pymc(drawn, n_values, monkeypatch):
+    # Of few values of s, what depends on it alone is computed once for each.
     model, trace = drawn
+    trace = trace.assign(s=trace.s[:, np.arange(70) % n_values].assign_coords(draw=trace.draw))
     tree = DataTree.from_dict({"posterior": trace})
     options = {"model": model, "progressbar": False, "compile_kwargs": {"mode": PLAIN}}
     expected = pm.compute_log_likelihood(tree, extend_inferencedata=False, **options)

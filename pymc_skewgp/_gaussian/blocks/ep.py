@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import cho_solve, eigh, solve_triangular
+from scipy.linalg.blas import dsyrk, dtrsm
+from scipy.linalg.lapack import dpotrf
 
 from pymc_skewgp._errors import EPConvergenceWarning, warn
 from pymc_skewgp._gaussian import linalg
@@ -217,7 +219,8 @@ def _shares(products: FloatArray) -> FloatArray | None:
     return shares
 
 
-# Many small problems side by side, in whole arrays: each sweep is one of all of them.
+# Many small problems side by side: the moments of a sweep are those of all of them at once, in
+# whole arrays, of which matrices of some dozen rows would leave most of the time to Python.
 
 
 class SideBySide(NamedTuple):
@@ -239,7 +242,7 @@ class SideBySide(NamedTuple):
 def fit_side_by_side(
     factor: FloatArray,
     sites: TiltedMoments,
-    counts: FloatArray | float,
+    counts: FloatArray,
     begun: tuple[FloatArray, FloatArray],
     *,
     tol: float,
@@ -253,7 +256,7 @@ def fit_side_by_side(
         F of each.
     sites : TiltedMoments
         Of all P n rows, one problem after the other.
-    counts : ndarray, shape (P, n), or 1.0
+    counts : ndarray, shape (P, n)
         How many equal rows each row stands for.
     begun : tuple of ndarray, shape (P, n)
         Tau and nu to begin with.
@@ -267,21 +270,18 @@ def fit_side_by_side(
     """
     tau, nu = begun
     damping, previous = np.ones(len(factor)), np.full(len(factor), np.inf)
-    columns = factor.transpose(0, 2, 1)
+    mean, variance, constant = np.empty(tau.shape), np.empty(tau.shape), np.empty(len(factor))
     for sweep in range(1, max_sweeps + 1):
-        precision = columns @ ((counts * tau)[..., None] * factor)
-        precision += np.eye(factor.shape[2])
-        chol = np.linalg.cholesky(precision)
-        spread = np.linalg.inv(chol).transpose(0, 2, 1)
-        pull = columns @ (counts * nu)[..., None]
-        centre = spread @ (spread.transpose(0, 2, 1) @ pull)
-        mean = (factor @ centre)[..., 0]
-        variance = np.maximum(((factor @ spread) ** 2).sum(axis=2), 1e-300)
+        white = []
+        for p, (loadings, own) in enumerate(zip(factor, counts, strict=True)):
+            known = _white_marginals(loadings, own * tau[p], own * nu[p])
+            mean[p], variance[p], constant[p] = known[1:]
+            white.append(known[0])
         flat = (x.ravel() for x in (mean, variance, tau, nu, LEAST_CAVITY / variance))
         new = next_sites(sites, *flat)
         new_tau, new_nu = new.tau.reshape(tau.shape), new.nu.reshape(tau.shape)
-        drawn = columns @ (counts * (new_nu - nu - (new_tau - tau) * mean))[..., None]
-        step = (spread.transpose(0, 2, 1) @ drawn)[..., 0]
+        drawn = counts * (new_nu - nu - (new_tau - tau) * mean)
+        step = np.array([own @ to for own, to in zip(white, drawn, strict=True)])
         gap = (counts * new.variance_gap.reshape(tau.shape)).sum(axis=1)
         residual = gap + (step**2).sum(axis=1)
         moves = ~(residual < tol)
@@ -293,9 +293,23 @@ def fit_side_by_side(
         share = np.where(moves, damping, 0.0)[:, None]
         tau, nu = tau + share * (new_tau - tau), nu + share * (new_nu - nu)
     log_scales = new.log_scales(tau.ravel(), nu.ravel()).reshape(tau.shape)
-    half_log_det = np.log(np.einsum("pii->pi", chol)).sum(axis=1)
-    constant = 0.5 * (pull * centre).sum(axis=(1, 2)) - half_log_det
     return SideBySide(tau, nu, (counts * log_scales).sum(axis=1) + constant, residual)
+
+
+def _white_marginals(
+    factor: FloatArray, tau: FloatArray, nu: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """With L L' = I + F'TF: L^-1 F', marginals of F c under these sites, and the log constant."""
+    precision = dsyrk(1.0, factor.T * np.sqrt(tau), lower=1)
+    precision[np.diag_indices_from(precision)] += 1.0
+    chol, info = dpotrf(precision, lower=1, clean=0, overwrite_a=1)
+    if info:
+        raise np.linalg.LinAlgError("the precision of the coordinates is not positive definite")
+    white = dtrsm(1.0, chol, factor.T, lower=1)
+    pull = white @ nu
+    variance = np.maximum(np.einsum("ij,ij->j", white, white), 1e-300)
+    constant = 0.5 * float(pull @ pull) - float(np.log(chol.diagonal()).sum())
+    return white, pull @ white, variance, constant
 
 
 # Few of many rows, with EP's Gaussian sites in place of all others.

@@ -1,7 +1,7 @@
 """The latent functions of a model at points of hyperparameters, by name, with log likelihoods."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from pymc.model.transform.conditioning import remove_value_transforms
 from pytensor.graph.replace import clone_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.tensor import TensorType
 from pytensor.tensor.random.type import RandomGeneratorType
 from xarray import Dataset, DataTree
@@ -67,25 +67,78 @@ def at_draws(
         Where random variables are in the graphs: drawn anew for each draw.
     """
     size = len(next(iter(given.values())))
-    many = {x: TensorType(x.dtype, (None, *x.type.shape))(x.name) for x in given}
-    draws = [values.astype(x.dtype, copy=False) for x, values in given.items()]
-    together = None
+    draws = {x: values.astype(x.dtype, copy=False) for x, values in given.items()}
+    function = None
     if rng is None:
         with suppress(NotImplementedError):  # sparse arrays, say
-            together = vectorize_graph(list(graphs), many)
-    if together is None:
-        single = _one_by_one(graphs, given, draws, rng)
+            function = _SideBySide(graphs, draws)
+    if function is None:
+        single = _one_by_one(graphs, given, list(draws.values()), rng)
         return [np.stack(x) for x in zip(*single, strict=True)]
-    function = plain_function(list(many.values()), together)
-    starts = range(0, size, _TOGETHER)
-    blocks = [function(*(x[i : i + _TOGETHER] for x in draws)) for i in starts]
-    found = []
-    for graph, parts in zip(together, zip(*blocks, strict=True), strict=True):
-        fixed = set(graph_inputs([graph])).isdisjoint(many.values())
-        found.append(
-            np.broadcast_to(parts[0], (size, *parts[0].shape)) if fixed else np.concatenate(parts)
+    blocks = [function(slice(i, i + _TOGETHER)) for i in range(0, size, _TOGETHER)]
+    return [
+        np.broadcast_to(parts[0], (size, *parts[0].shape)) if fixed else np.concatenate(parts)
+        for fixed, parts in zip(function.fixed, zip(*blocks, strict=True), strict=True)
+    ]
+
+
+class _SideBySide:
+    """Graphs at some of the draws at once.
+
+    What depends on inputs alone that many draws share, such as the Cholesky factor of a covariance
+    on hyperparameters, is computed once for all of these.
+
+    Attributes
+    ----------
+    fixed : list of bool
+        Which of the graphs depend on no input.
+    """
+
+    def __init__(self, graphs: Sequence[Any], draws: Mapping[Any, NDArray[Any]]) -> None:
+        self._draws = draws
+        self._shared = [x for x, values in draws.items() if _many_are_equal(values)]
+        held = _held(graphs, draws, self._shared)
+        self._first = _many_at_once(held, self._shared)[0] if held else None
+        inputs = {x: x.type(x.name) for x in held}
+        self._rest, self.fixed = _many_at_once(
+            clone_replace(list(graphs), inputs), [*draws, *inputs.values()]
         )
-    return found
+
+    def __call__(self, some: slice) -> list[NDArray[Any]]:
+        values = {x: every[some] for x, every in self._draws.items()}
+        known: list[NDArray[Any]] = []
+        if self._first is not None:
+            own = [values[x] for x in self._shared]
+            flat = np.hstack([x.reshape(len(x), -1).astype(np.float64) for x in own])
+            _, first, which = np.unique(flat, axis=0, return_index=True, return_inverse=True)
+            known = [x[which.ravel()] for x in self._first(*(x[first] for x in own))]
+        found: list[NDArray[Any]] = self._rest(*values.values(), *known)
+        return found
+
+
+def _many_at_once(graphs: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, list[bool]]:
+    """A function of arrays with one more axis, and which graphs depend on no input."""
+    many = {x: TensorType(x.dtype, (None, *x.type.shape))(x.name) for x in inputs}
+    together = vectorize_graph(list(graphs), many)
+    own = set(many.values())
+    function = plain_function(list(many.values()), together)
+    return function, [own.isdisjoint(graph_inputs([graph])) for graph in together]
+
+
+def _many_are_equal(values: NDArray[Any]) -> bool:
+    return 2 * len(np.unique(values.reshape(len(values), -1), axis=0)) <= len(values)
+
+
+def _held(graphs: Sequence[Any], inputs: Iterable[Any], shared: Sequence[Any]) -> list[Any]:
+    """What other variables are computed from and depends on `shared` inputs alone."""
+    moving, still, held = set(inputs).difference(shared), set(shared), dict[Any, None]()
+    for node in io_toposort(list(inputs), list(graphs)):
+        if not moving.isdisjoint(node.inputs):
+            moving.update(node.outputs)
+            held |= dict.fromkeys(x for x in node.inputs if x in still)
+        elif not still.isdisjoint(node.inputs):
+            still.update(node.outputs)
+    return [x for x in held if x not in shared and isinstance(x.type, TensorType)]
 
 
 def _one_by_one(
@@ -287,6 +340,7 @@ class ModelFunctions:
     def _tasks_of_part(self, i: int, points: Sequence[Point]) -> Iterator[Task]:
         start: FactorStart | None = None
         waiting: list[FactorTask] = []
+        size = 0
         for point in points:
             task = self._task(point, i, None)
             if not isinstance(task, FactorTask):
@@ -295,7 +349,8 @@ class ModelFunctions:
             # One start for all, so that a task's result is that of its point.
             start = start or task.begun()
             waiting.append(task)
-            if len(waiting) >= n_together(task.terms):
+            size = size or n_together(task.terms)
+            if len(waiting) >= size:
                 yield from begun_together(waiting, start)
                 waiting = []
         yield from begun_together(waiting, start)
