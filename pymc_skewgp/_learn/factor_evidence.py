@@ -9,6 +9,7 @@ derivatives of log p in the predictor :math:`\eta_i = a_i + F_i c`, and of rows 
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,8 @@ from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.rows import FactorGradient, Pattern, RowBlock, row_block
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import SiteSampler
-from pymc_skewgp._gaussian.tilted import KnownProducts, Tilted
+from pymc_skewgp._gaussian.linalg import low_rank_factor, symmetric
+from pymc_skewgp._gaussian.tilted import KnownProducts, SiteFactors, Tilted
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, normalized_weights
 from pymc_skewgp._observations.sites import SitesGiven, joined_sites
 from pymc_skewgp._posterior.blocks_at import (
@@ -35,8 +37,13 @@ from pymc_skewgp._posterior.blocks_at import (
     LearntSites,
     slopes_of_limits,
 )
-from pymc_skewgp._posterior.evidence_gradient import EP_TOLERANCE, EvidenceGradient
-from pymc_skewgp._posterior.site_evidence import FactorTerms
+from pymc_skewgp._posterior.evidence_gradient import (
+    EP_TOLERANCE,
+    EvidenceByEP,
+    EvidenceGradient,
+    EvidenceTerms,
+)
+from pymc_skewgp._posterior.site_evidence import NEGLIGIBLE, FactorTerms
 from pymc_skewgp._validation import FloatArray
 
 _MAX_SWEEPS = 100
@@ -73,7 +80,7 @@ class FactorStart(NamedTuple):
     sites: Sites
     products: KnownProducts | None
     patterns: list[Pattern | None]
-    log_prob: float = -np.inf
+    log_prob: float
 
 
 # Of so many coordinates one: fewer are not worth the trouble.
@@ -191,10 +198,11 @@ class FactorRows:
         return LocalBlocks(self._of_ep)
 
     def _ended(self, start: FactorStart) -> BlockEP:
-        """What EP would find by one more sweep."""
+        """What EP would find by one more sweep, which says whether sites are log-concave."""
         blocks = self._begin(start.sites)
         gaussian = gaussian_of(blocks.total("sums"))
-        blocks.total("place", gaussian.mean, gaussian.spread)
+        known = self.sites is None or self.sites.log_concave
+        blocks.total("place" if known else "tilt", gaussian.mean, gaussian.spread)
         return BlockEP(gaussian, start.log_prob, 0, VALUE_TOLERANCE)
 
     def _by_ep(self, sites: Sites, tol: float) -> BlockEP | None:
@@ -206,7 +214,7 @@ class FactorRows:
             return None
         return found if np.isfinite(found.log_prob) and found.residual < _ROUGH else None
 
-    def found(self) -> FactorStart:
+    def found(self, ep: BlockEP) -> FactorStart:
         """After `fit`."""
         products = _products_of(self.parts)
         sites = [
@@ -214,7 +222,7 @@ class FactorRows:
             for block, (rows, _) in zip(self._of_ep, self.parts, strict=True)
         ]
         patterns = [block.pattern for block in self._of_ep]
-        return FactorStart(self.terms, sites, products, patterns)
+        return FactorStart(self.terms, sites, products, patterns, ep.log_prob)
 
     def whole(self, ep: BlockEP) -> CoordinateGaussian:
         """EP's Gaussian of all coordinates, which the blocks are told."""
@@ -469,7 +477,7 @@ class FactorEvidence:
             return None
         if not np.isfinite(ep.log_prob):
             return None
-        self.last = rows.found()
+        self.last = rows.found(ep)
         return rows, ep
 
 
@@ -514,7 +522,9 @@ class _RowsTogether:
     def __init__(self, known: Sequence[Known], start: FactorStart) -> None:
         self._terms = each = [terms for terms, _ in known]
         n = len(known)
-        terms = FactorTerms(*(np.stack([getattr(t, x) for t in each]) for x in FactorTerms._fields))
+        most = max(t.factor.shape[1] for t in each)
+        wide = [np.pad(t.factor, ((0, 0), (0, most - t.factor.shape[1]))) for t in each]
+        terms = FactorTerms(*map(np.stack, zip(*each, strict=True)))._replace(factor=np.stack(wide))
         own, self.shape = OwnCoordinates.of(terms), terms.offset.shape
         self.factor, self._noise = terms.factor[..., own.order[own.size :]], own.noise
         sites = [own for _, own in known if own is not None]
@@ -551,6 +561,48 @@ class _RowsTogether:
         return FactorStart(self._terms[p], sites, products, patterns, float(fits.log_prob[p]))
 
 
+class SitesByEP(EvidenceByEP):
+    """Of a covariance; many values of log-concave sites alone, without signs, by coordinates."""
+
+    def __init__(self, tol: float) -> None:
+        super().__init__(tol)
+        self._factors = FactorEvidence(tol)
+
+    def values(self, known: Iterable[tuple[EvidenceTerms, SitesGiven | None] | None]) -> FloatArray:
+        """See `EvidenceByEP`."""
+        waiting = iter(known)
+        ahead = list(islice(waiting, 1))  # all are alike, and too large to be kept
+        every = chain(ahead, waiting)
+        if None in ahead or not all(_are_sites_alone(*x) for x in ahead if x):
+            return super().values(every)
+        return self._factors.values(each and _of_covariance(*each) for each in every)
+
+
+def _are_sites_alone(terms: EvidenceTerms, sites: SitesGiven | None) -> bool:
+    """Whether there are no rows beside log-concave sites, nor signs."""
+    if sites is None or terms.lower.size > sites.size or terms.counts.size > 1:
+        return False
+    with np.errstate(all="ignore"):
+        return are_log_concave(sites, -terms.lower, np.sqrt(terms.cov.diagonal()))
+
+
+def are_log_concave(sites: SitesGiven, mean: FloatArray, sd: FloatArray) -> bool:
+    """Whether they are within the reach of N(mean, sd^2): beside others EP depends on its start."""
+    if sites.log_concave:
+        return True
+    factors = SiteFactors(sites.log_prob, sites.slopes, mean)
+    factors.tilted(np.zeros(mean.size), sd)
+    return factors.log_concave
+
+
+def _of_covariance(terms: EvidenceTerms, sites: SitesGiven | None) -> Known | None:
+    if not np.isfinite(terms.cov).all():
+        return None
+    factor, none = low_rank_factor(symmetric(terms.cov), NEGLIGIBLE), np.zeros(0)
+    own = FactorTerms(factor, -terms.lower, none, none, none, none, np.float64(1.0))
+    return own._replace(log_constant=terms.log_constant), sites
+
+
 def nothing(terms: FactorTerms) -> EvidenceGradient:
     """No evidence."""
     return EvidenceGradient(-np.inf, FactorTerms(*(np.zeros_like(x) for x in terms)))
@@ -570,6 +622,17 @@ def factor_sampler(
     rows = FactorRows(terms, sites, start)
     gaussian = rows.whole(rows.fit(VALUE_TOLERANCE))
     return rows, SiteSampler(BlockPairs(gaussian, rows.blocks).with_modes())
+
+
+def gaussian_draws(
+    terms: FactorTerms, start: FactorStart | None, count: int, rng: np.random.Generator
+) -> tuple[FactorRows, Estimate, FloatArray]:
+    """Of rows that are all points, whose sites EP knows: log evidence, and draws (count, r)."""
+    rows = FactorRows(terms, None, start)
+    ep = rows.fit(VALUE_TOLERANCE)
+    gaussian = rows.whole(ep)
+    draws = gaussian.of_white(rng.standard_normal((gaussian.mean.size, count))).T
+    return rows, Estimate(ep.log_prob, 0.0, 1.0, -np.inf), draws
 
 
 def log_likelihood_at(terms: FactorTerms, sites: SitesGiven | None, c: FloatArray) -> float:

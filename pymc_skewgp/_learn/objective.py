@@ -15,7 +15,12 @@ from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.coordinates import Coordinates, Pattern, Point, Value, coordinates_of
-from pymc_skewgp._learn.factor_evidence import FactorEvidence, factor_by_pairs, factor_estimate
+from pymc_skewgp._learn.factor_evidence import (
+    FactorEvidence,
+    SitesByEP,
+    factor_by_pairs,
+    factor_estimate,
+)
 from pymc_skewgp._learn.optimizers import NoValueError
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._model.graph.analysis import BlockGraph
@@ -27,7 +32,6 @@ from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function, untraced
 from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior.evidence_gradient import (
     EP_TOLERANCE,
-    EvidenceByEP,
     EvidenceGradient,
     EvidenceTerms,
     evidence_by_pairs,
@@ -312,7 +316,7 @@ _COMPOSITE_TOLERANCE = 3e-4
 
 # Which term of which batch.
 Key = tuple[int, int]
-EP = Any  # EvidenceByEP or FactorEvidence, of terms of their kind
+EP = Any  # SitesByEP or FactorEvidence, of terms of their kind
 Evidence = Callable[[Key, Any, SitesGiven | None], EvidenceGradient]
 
 
@@ -561,7 +565,7 @@ def _fresh_ep(terms: Sequence[CompiledTerms], n_batches: int) -> dict[Key, EP]:
     """EP for every term of every batch, with nothing to begin from."""
     tol = EP_TOLERANCE if n_batches <= 1 else _COMPOSITE_TOLERANCE
     return {
-        (i, j): FactorEvidence(tol) if own.kind is FactorTerms else EvidenceByEP(tol)
+        (i, j): FactorEvidence(tol) if own.kind is FactorTerms else SitesByEP(tol)
         for i, own in enumerate(terms)
         for j in range(n_batches)
     }

@@ -63,7 +63,7 @@ MAX_SWEEPS = 100
 # Of EP's fixed point behind pairs: their weights make up for what is left, but by another error.
 _PAIRS_TOLERANCE = 1e-5
 # Of the largest variance, below which a direction of the predictors is left out.
-_NEGLIGIBLE = 1e-12
+NEGLIGIBLE = 1e-12
 # Part of the rows shows whether the factor has too many columns to save anything.
 _LOW_RANK_SHARE = 0.3
 
@@ -233,7 +233,7 @@ def _pairs(rows: Rectangle, sites: SitesGiven) -> SiteDraws:
     """For sites, and for rows that are intervals before them."""
     k = rows.lower.size - sites.size
     matrix = linalg.symmetric(rows.cov)
-    factor = linalg.low_rank_factor(matrix[k:, k:], _NEGLIGIBLE)
+    factor = linalg.low_rank_factor(matrix[k:, k:], NEGLIGIBLE)
     density = SiteLogDensity(sites.log_prob, -rows.lower[k:], factor)
     if not k:
         cov = predictor_covariance(factor)
@@ -252,9 +252,9 @@ def _covariance(matrix: FloatArray, k: int) -> WithSites:
         raise ArithmeticError("the covariance is not finite.")
     if not k:
         n = matrix.shape[0]
-        half = linalg.low_rank_factor(matrix[::2, ::2], _NEGLIGIBLE)
+        half = linalg.low_rank_factor(matrix[::2, ::2], NEGLIGIBLE)
         if half.shape[1] < _LOW_RANK_SHARE * n:
-            return predictor_covariance(linalg.low_rank_factor(matrix, _NEGLIGIBLE))
+            return predictor_covariance(linalg.low_rank_factor(matrix, NEGLIGIBLE))
     return SemidefiniteMatrix(matrix)
 
 

@@ -364,7 +364,7 @@ def _nuts(
         return found.total, chol.T @ found.gradient
 
     starts: Sequence[Any] = [{"z": rng.standard_normal(d)} for _ in range(n_chains)]
-    with pm.Model():
+    with pm.Model(model=None):  # and not a part of the user's
         z = pm.Flat("z", shape=d, initval=np.zeros(d))
         pm.Potential("density", _Density(density)(z)[0])
         idata = pm.sample(

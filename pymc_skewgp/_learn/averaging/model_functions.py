@@ -23,11 +23,9 @@ from pymc_skewgp._learn.averaging.points import (
     EqualDraws,
     FactorTask,
     Task,
-    begun_together,
     evidence_alone,
 )
 from pymc_skewgp._learn.coordinates import Point, Searched
-from pymc_skewgp._learn.factor_evidence import FactorStart, n_together
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._model.gp.latent_draws import values_of
@@ -334,26 +332,8 @@ class ModelFunctions:
 
     def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
-        each = [self._tasks_of_part(i, points) for i in range(len(self._parts))]
-        yield from map(list, zip(*each, strict=True))
-
-    def _tasks_of_part(self, i: int, points: Sequence[Point]) -> Iterator[Task]:
-        start: FactorStart | None = None
-        waiting: list[FactorTask] = []
-        size = 0
         for point in points:
-            task = self._task(point, i, None)
-            if not isinstance(task, FactorTask):
-                yield task
-                continue
-            # One start for all, so that a task's result is that of its point.
-            start = start or task.begun()
-            waiting.append(task)
-            size = size or n_together(task.terms)
-            if len(waiting) >= size:
-                yield from begun_together(waiting, start)
-                waiting = []
-        yield from begun_together(waiting, start)
+            yield [self._task(point, i) for i in range(len(self._parts))]
 
     def tree(
         self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator
@@ -400,7 +380,7 @@ class ModelFunctions:
                 continue
             for k in np.linspace(0, chains * length - 1, _CHECKED).astype(int):
                 at = divmod(int(k), length)
-                task = self._task(points[draws.point[at]], i, None)
+                task = self._task(points[draws.point[at]], i)
                 assert isinstance(task, FactorTask)
                 used = task.log_likelihood(draws.f[at][own])
                 true = float(sum(likelihood[name].values[at].sum() for name in names))
@@ -411,11 +391,11 @@ class ModelFunctions:
                         "posterior. Please report the model; pm.sample takes it."
                     )
 
-    def _task(self, point: Point, i: int, start: FactorStart | None) -> Task:
+    def _task(self, point: Point, i: int) -> Task:
         with few_blas_threads(self._objective.terms[i].n_rows):
-            return self._task_of(point, i, start)
+            return self._task_of(point, i)
 
-    def _task_of(self, point: Point, i: int, start: FactorStart | None) -> Task:
+    def _task_of(self, point: Point, i: int) -> Task:
         objective, part = self._objective, self._parts[i]
         terms = objective.terms[i]
         if part is None:
@@ -425,7 +405,7 @@ class ModelFunctions:
         values = {x.name: value for x, value in named}
         if part.is_white:
             known = terms(point, ()), terms.sites(point, ())
-            return FactorTask(*known, part.coordinates(values), part.labels, start)
+            return FactorTask(*known, part.coordinates(values), part.labels)
         return part.task(values, terms.log_constant(point, ()), terms.sites(point, ()))
 
 

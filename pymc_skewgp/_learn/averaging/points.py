@@ -23,9 +23,12 @@ from pymc_skewgp._gaussian.weights import (
 from pymc_skewgp._learn.coordinates import Pattern, Point
 from pymc_skewgp._learn.factor_evidence import (
     FactorStart,
+    are_log_concave,
     factor_sampler,
     factor_start,
+    gaussian_draws,
     log_likelihood_at,
+    n_together,
     together,
 )
 from pymc_skewgp._limits import few_blas_threads
@@ -38,6 +41,7 @@ from pymc_skewgp._posterior.draws_with_evidence import (
     draws_with_evidence,
 )
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms, evidence_estimate
+from pymc_skewgp._posterior.fits import site_log_density
 from pymc_skewgp._posterior.site_evidence import FactorTerms
 from pymc_skewgp._validation import FloatArray
 
@@ -95,26 +99,26 @@ class FactorTask:
     terms: FactorTerms
     sites: SitesGiven | None
     joint: JointGaussian
-    labels: Sequence[str]
-    start: FactorStart | None
-
-    def begun(self) -> FactorStart | None:
-        """For tasks at other hyperparameters."""
-        return factor_start(self.terms, self.sites)
+    labels: Sequence[str] = ()
+    start: FactorStart | None = None
 
     def __call__(
         self, count: int, n_candidates: int, rng: np.random.Generator
     ) -> DrawsWithEvidence:
         """See `Task`."""
         with few_blas_threads(self.terms.n_factorised):
-            rows, sampler = factor_sampler(self.terms, self.sites, self.start)
-            found = sampler.singles(max(count, n_candidates), rng)
-        assert found.log_prob is not None
-        chosen = systematic_resample(found.log_weights, count, rng)
-        value = found.log_prob.value + float(self.terms.log_constant)
-        z = found.draws[chosen] @ self.joint.factor[:, rows.own.order].T + self.joint.mean
+            if self.sites is None and np.isfinite(self.terms.value).all():
+                rows, found, c = gaussian_draws(self.terms, self.start, count, rng)
+            else:
+                rows, sampler = factor_sampler(self.terms, self.sites, self.start)
+                drawn = sampler.singles(max(count, n_candidates), rng)
+                c = drawn.draws[systematic_resample(drawn.log_weights, count, rng)]
+                assert drawn.log_prob is not None
+                found = drawn.log_prob
+        z = c @ self.joint.factor[:, rows.own.order].T + self.joint.mean
         self._refuse_unbounded(z)
-        return DrawsWithEvidence(value, found.log_prob.std_error, found.log_prob.relative_ess, z)
+        value = found.value + float(self.terms.log_constant)
+        return DrawsWithEvidence(value, found.std_error, found.relative_ess, z)
 
     def log_likelihood(self, z: FloatArray) -> float:
         """Of a vector; the coordinates left open by it move no predictor."""
@@ -140,12 +144,69 @@ class FactorTask:
         )
 
 
-def begun_together(tasks: Sequence[FactorTask], start: FactorStart | None) -> list[FactorTask]:
-    """With EP of each begun where it ends, or else at `start`."""
-    known = [(task.terms, task.sites) for task in tasks]
-    ends = start and together(known, start)
-    pairs = zip(tasks, ends or [None] * len(tasks), strict=True)
-    return [replace(task, start=end or start) for task, end in pairs]
+# Coordinates for each predictor, up to which sites are sites of coordinates.
+_MOST_COORDINATES = 2
+
+
+def _is_of_factors(task: Task) -> bool:
+    """Whether it is of log-concave sites alone, without rows or signs."""
+    if not isinstance(task, Case) or task.sites is None or task.given.n_rows:
+        return False
+    density = site_log_density(task.given, task.sites, 0)
+    known = SitesGiven(task.sites.size, task.sites.log_prob, task.sites.slopes)
+    few = density.factor.shape[1] <= _MOST_COORDINATES * task.sites.size
+    sd = np.sqrt(np.einsum("ij,ij->i", *[density.factor] * 2))
+    return few and are_log_concave(known, density.offset, sd)
+
+
+def _of_factors(case: Case) -> FactorTask:
+    """As sites of white coordinates."""
+    given, sites = case.given, case.sites
+    assert sites is not None
+    density, none = site_log_density(given, sites, 0), np.zeros(0)
+    constant = given.log_density - case.log_prob_of_signs
+    terms = FactorTerms(
+        density.factor, density.offset, none, none, none, none, log_constant=np.float64(constant)
+    )
+    known = SitesGiven(
+        sites.size, sites.log_prob, sites.slopes, has_parameters=True, log_concave=True
+    )
+    nothing = np.zeros((0, given.mean.size))
+    joint = JointGaussian(given.mean, given.factor, nothing, np.float64(0.0))
+    return FactorTask(terms, known, joint)
+
+
+def _begun(every: Iterator[list[Task]]) -> Iterator[list[Task]]:
+    """With EP of those of factors begun where it ends, of many points side by side."""
+    starts: dict[int, FactorStart | None] = {}
+    waiting: list[list[Task]] = []
+    size, kinds = 0, list[bool]()
+    for parts in every:
+        kinds = kinds or [_is_of_factors(x) for x in parts]  # as at all other points
+        pairs = zip(parts, kinds, strict=True)
+        waiting.append([_of_factors(x) if own and isinstance(x, Case) else x for x, own in pairs])
+        own = [x for x in waiting[-1] if isinstance(x, FactorTask)]
+        size = size or max((n_together(x.terms) for x in own), default=1)
+        if len(waiting) >= size:
+            yield from _begun_together(waiting, starts)
+            waiting = []
+    yield from _begun_together(waiting, starts)
+
+
+def _begun_together(
+    waiting: list[list[Task]], starts: dict[int, FactorStart | None]
+) -> Iterator[list[Task]]:
+    for i, task in enumerate(waiting[0] if waiting else []):
+        if not isinstance(task, FactorTask):
+            continue
+        # One start for all, so that a task's result is that of its point.
+        start = starts[i] = starts.get(i) or factor_start(task.terms, task.sites)
+        tasks = [own for parts in waiting if isinstance(own := parts[i], FactorTask)]
+        ends = start and together([(own.terms, own.sites) for own in tasks], start)
+        each = zip(waiting, tasks, ends or [None] * len(tasks), strict=True)
+        for parts, own, end in each:
+            parts[i] = replace(own, start=end or start)
+    yield from waiting
 
 
 def run_tasks(
@@ -158,8 +219,9 @@ def run_tasks(
     """Results in the order of the points, each with a generator of its own."""
     rngs = rng.spawn(len(counts))
     mapped = partial(_mapped, n_jobs=n_jobs)
-    first = next(tasks)
-    every = chain([first], tasks)
+    every = _begun(tasks)
+    first = next(every)
+    every = chain([first], every)
     if len(first) == 1 and isinstance(first[0], Case):
         cases = (case for (case,) in every if isinstance(case, Case))
         yield from draws_of_many(cases, counts, n_candidates, rngs, mapped)
