@@ -26,7 +26,7 @@ import oracles
 
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.covariance import DenseCovariance
-from pymc_skewgp._gaussian.escalation import sample_rectangle
+from pymc_skewgp._gaussian.escalation import RectangleSampler
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -293,7 +293,9 @@ def ladder():
     lower, upper = np.zeros(n), np.full(n, np.inf)
     spent = best_of(
         3,
-        lambda: sample_rectangle(cov, lower, upper, 1024, np.random.default_rng(0), goal="draws"),
+        lambda: RectangleSampler(cov, lower, upper).sample(
+            1024, np.random.default_rng(0), goal="draws"
+        ),
     )
     yield "dense covariance, draws of u and evidence only, n=1000", "-", f"{spent / unit:.1f}"
 

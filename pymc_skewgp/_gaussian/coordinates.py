@@ -21,20 +21,10 @@ from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import log_ndtr, ndtri
 
 from pymc_skewgp._errors import DoublePrecisionError
-from pymc_skewgp._gaussian import escalation, linalg
+from pymc_skewgp._gaussian import coordinate_gaussian as cg
+from pymc_skewgp._gaussian import covariance, escalation, linalg
 from pymc_skewgp._gaussian import weights as w
 from pymc_skewgp._gaussian.blocks.rows import RowSites
-from pymc_skewgp._gaussian.coordinate_gaussian import (
-    SiteLogDensity,
-    SiteMarginals,
-    coordinate_gaussian,
-)
-from pymc_skewgp._gaussian.covariance import (
-    DenseCovariance,
-    LowRankCovariance,
-    RepeatedCovariance,
-    predictor_covariance,
-)
 from pymc_skewgp._gaussian.ep import EPResult, fit_ep, fit_factors
 from pymc_skewgp._gaussian.pairs import DrawnInPairs, PairProposal, pair_proposal, picked
 from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, missing_of_functions
@@ -43,7 +33,6 @@ from pymc_skewgp._gaussian.truncated import warn_of_few
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.twisted import TwistedProposal, twist
 from pymc_skewgp._gaussian.univariate import BoolArray, log_ndtr_interval
-from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
@@ -71,7 +60,7 @@ class RowKinds:
     lower: FloatArray
     upper: FloatArray
     count: FloatArray
-    group: IntArray
+    group: w.IntArray
 
 
 class CoordinateProposal:
@@ -208,7 +197,7 @@ class _Cut:
             return None
         rows = kinds.factor[exact]
         own = rows @ spread
-        cov = DenseCovariance(own @ own.T, "the covariance at pseudo_points")
+        cov = covariance.DenseCovariance(own @ own.T, "the covariance at pseudo_points")
         low, high = (x[exact] - rows @ mean for x in (kinds.lower, kinds.upper))
         twisted = twist(cov, fit_ep(cov, low, high, tol=ep_tolerance), low, high)
         gain = spread @ cho_solve((cov.chol, True), own).T
@@ -248,7 +237,7 @@ class RowFactors:
         Number of predictors.
     """
 
-    def __init__(self, unit: IntArray, rows: RowSites, counts: FloatArray, size: int) -> None:
+    def __init__(self, unit: w.IntArray, rows: RowSites, counts: FloatArray, size: int) -> None:
         self._unit, self._rows = unit, rows
         shape = (size, unit.size)
         self._sums = sparse.csr_array((counts, (unit, np.arange(unit.size))), shape=shape)
@@ -270,7 +259,7 @@ class RowFactors:
         return np.ascontiguousarray(eta[..., self._unit].reshape(-1, self._unit.size))
 
 
-def equal_predictors(factor: FloatArray, offset: FloatArray) -> tuple[IntArray, IntArray]:
+def equal_predictors(factor: FloatArray, offset: FloatArray) -> tuple[w.IntArray, w.IntArray]:
     """Which of the different predictors factor c + offset each is, and where each is first.
 
     By random projections: what differs by round-off alone is equal.
@@ -348,7 +337,7 @@ def _of_each_side(counts: FloatArray, limits: OpenRows) -> FloatArray:
 
 
 def _tail_is_long(
-    sides: FloatArray, centres: IntArray, noise: FloatArray, limits: OpenRows
+    sides: FloatArray, centres: w.IntArray, noise: FloatArray, limits: OpenRows
 ) -> bool:
     """Of the predictor of any of the `centres`, given its rows, where these leave one side open.
 
@@ -555,7 +544,7 @@ class RepeatedRowsSampler(escalation.RectangleSampler):
     def __init__(
         self, kinds: RowKinds, settings: escalation.SamplerSettings = escalation.DEFAULT
     ) -> None:
-        cov = LowRankCovariance(kinds.noise, kinds.factor)
+        cov = covariance.LowRankCovariance(kinds.noise, kinds.factor)
         super().__init__(cov, -np.inf, np.inf, settings)
         self._kinds = kinds
 
@@ -563,7 +552,7 @@ class RepeatedRowsSampler(escalation.RectangleSampler):
     def ep(self) -> EPResult:
         """EP's fixed point: sites of a row of each kind."""
         kinds = self._kinds
-        cov = RepeatedCovariance(kinds.noise, kinds.factor, kinds.count)
+        cov = covariance.RepeatedCovariance(kinds.noise, kinds.factor, kinds.count)
         tol = self.settings.ep_tolerance
         return fit_ep(cov, kinds.lower, kinds.upper, tol=tol, count=kinds.count)
 
@@ -576,11 +565,11 @@ class RepeatedRowsSampler(escalation.RectangleSampler):
         low, high, noise = (x[order] for x in (kinds.lower, kinds.upper, kinds.noise))
         rows = RowSites(low, high, np.full(order.size, np.nan), noise)
         known = RowFactors(unit[order], rows, kinds.count[order], first.size)
-        sites = SiteLogDensity(known.log_prob, np.zeros(first.size), kinds.factor[first])
+        sites = cg.SiteLogDensity(known.log_prob, np.zeros(first.size), kinds.factor[first])
         factors = SiteFactors(known.log_prob, known.slopes, sites.offset)
-        ep = fit_factors(predictor_covariance(sites.factor), factors, tol=_EP_TOLERANCE)
-        gaussian = coordinate_gaussian(sites.factor, ep.tau, ep.nu)
-        marginals = SiteMarginals(ep.mean, ep.variance, ep.tau, ep.nu)
+        ep = fit_factors(covariance.predictor_covariance(sites.factor), factors, tol=_EP_TOLERANCE)
+        gaussian = cg.coordinate_gaussian(sites.factor, ep.tau, ep.nu)
+        marginals = cg.SiteMarginals(ep.mean, ep.variance, ep.tau, ep.nu)
         return pair_proposal(gaussian, sites, marginals, None, moments=False)
 
     @property

@@ -18,15 +18,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from pymc_skewgp._errors import DoublePrecisionError
+from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian import weights as w
 from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance
 from pymc_skewgp._gaussian.ep import EPResult, ep_gradient, fit_ep
 from pymc_skewgp._gaussian.ep_dense import dense_ep_with_covariance
-from pymc_skewgp._gaussian.linalg import row_limits
 from pymc_skewgp._gaussian.tempering import Proposal, temper
 from pymc_skewgp._gaussian.twisted import Steps, TwistedProposal, twist, twist_by_covariance
 from pymc_skewgp._gaussian.univariate import draw_truncated
-from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
@@ -63,7 +62,7 @@ class Rung:
         ep: EPResult,
         lower: FloatArray,
         upper: FloatArray,
-        order: IntArray | None = None,
+        order: w.IntArray | None = None,
     ) -> TwistedProposal:
         """The proposal of this rung from EP's sites, rows drawn in `order`."""
         return twist(
@@ -329,7 +328,7 @@ class SamplingResult:
     log_weights: FloatArray
     log_prob: w.Estimate
     method: str
-    replicate: IntArray | None
+    replicate: w.IntArray | None
 
 
 class PointSets(NamedTuple):
@@ -409,11 +408,7 @@ def kept(run: Run, n_draws: int, log_prob: w.Estimate, method: str) -> SamplingR
 
 
 def more_batches(
-    run: Run,
-    proposal: Proposal,
-    rng: np.random.Generator,
-    wanted: float,
-    max_doubled: int,
+    run: Run, proposal: Proposal, rng: np.random.Generator, wanted: float, max_doubled: int
 ) -> w.Estimate:
     """Double the draws behind the probability until its standard error is at most `wanted`."""
     estimate, sets = run.log_prob, run.sets
@@ -492,7 +487,7 @@ class RectangleSampler:
         settings: SamplerSettings = DEFAULT,
     ) -> None:
         self.cov, self.settings = cov, settings
-        self.lower, self.upper = row_limits(lower, upper, cov.size)
+        self.lower, self.upper = linalg.row_limits(lower, upper, cov.size)
         self._wider: dict[Goal, tuple[Proposal, w.Estimate]] = {}
 
     @property
@@ -527,12 +522,7 @@ class RectangleSampler:
         return self._twist(self.settings.first)
 
     def sample(
-        self,
-        n_draws: int,
-        rng: np.random.Generator,
-        *,
-        goal: Goal,
-        rtol: float | None = None,
+        self, n_draws: int, rng: np.random.Generator, *, goal: Goal, rtol: float | None = None
     ) -> SamplingResult:
         """Draw, and estimate the probability of the limits.
 
@@ -609,22 +599,6 @@ class RectangleSampler:
         return self._wider[goal]
 
 
-def sample_rectangle(
-    cov: Covariance,
-    lower: FloatArray | float,
-    upper: FloatArray | float,
-    n_draws: int,
-    rng: np.random.Generator,
-    *,
-    goal: Goal,
-    rtol: float | None = None,
-    settings: SamplerSettings = DEFAULT,
-) -> SamplingResult:
-    """Draw once from N(0, cov) within limits: see `RectangleSampler.sample`."""
-    sampler = RectangleSampler(cov, lower, upper, settings)
-    return sampler.sample(n_draws, rng, goal=goal, rtol=rtol)
-
-
 # The twisted sampler for many small rectangles at once, with a few draws of each.
 #
 # Thousands of covariances of one model, each with the same limits in the same places, or nearly so:
@@ -646,7 +620,7 @@ def twist_dense(
     upper: FloatArray,
     *,
     tol: float,
-    order: IntArray | None = None,
+    order: w.IntArray | None = None,
     start: EPResult | None = None,
 ) -> Fitted | None:
     """EP and `twist` from one factorisation, no leading direction; None where EP is stuck.

@@ -8,20 +8,8 @@ such vectors needs k independent ones. Here each has its own short Markov chain.
 import numpy as np
 from scipy.linalg import solve
 
-from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.covariance import Covariance
-from pymc_skewgp._gaussian.escalation import (
-    DEFAULT,
-    RectangleSampler,
-    SamplerSettings,
-    pilot_log_weights,
-    steps_to_forget,
-)
-from pymc_skewgp._gaussian.linalg import row_limits
-from pymc_skewgp._gaussian.tempering import Proposal
-from pymc_skewgp._gaussian.truncated import draws_by
-from pymc_skewgp._gaussian.univariate import draw_truncated, log_ndtr_interval, truncated_moments
-from pymc_skewgp._gaussian.weights import normalized_weights, random_points
+from pymc_skewgp._gaussian import covariance, escalation, linalg, tempering, truncated, univariate
+from pymc_skewgp._gaussian import weights as w
 from pymc_skewgp._validation import FloatArray
 
 # Exact draws of a small truncated Gaussian, by accepting and rejecting.
@@ -83,7 +71,7 @@ def draw_by_rejection(
     """
     size = mean.size
     sd = np.sqrt(cov.diagonal())
-    log_mass = log_ndtr_interval((lower - mean) / sd, (upper - mean) / sd)
+    log_mass = univariate.log_ndtr_interval((lower - mean) / sd, (upper - mean) / sd)
     order = np.argsort(log_mass, kind="stable")  # the least likely first: its mass costs nothing
     chol, _ = linalg.cholesky("cov", cov[np.ix_(order, order)])
     scale = chol.diagonal()
@@ -118,7 +106,7 @@ def _accept(
         log_weight = np.full(count, -log_bound)
         for k in range(tilt.size):
             shift = mixing[k, :k] @ z[:k] + tilt[k]
-            draw, log_mass = draw_truncated(uniforms[k], low[k] - shift, high[k] - shift)
+            draw, log_mass = univariate.draw_truncated(uniforms[k], low[k] - shift, high[k] - shift)
             z[k] = draw + tilt[k]
             log_weight += log_mass - tilt[k] * (z[k] - 0.5 * tilt[k])
         accepted = np.flatnonzero(np.log(uniforms[-1]) < log_weight)
@@ -171,7 +159,7 @@ def _gradient(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Log masses P_k, gradient in the free tilts and then z, and 1 - v_k."""
     shift = mixing @ z + tilt
-    log_mass, mean, variance = truncated_moments(low - shift, high - shift)
+    log_mass, mean, variance = univariate.truncated_moments(low - shift, high - shift)
     gradient = np.concatenate([(tilt - z + mean)[:-1], (mixing.T @ mean - tilt)[:-1]])
     return log_mass, gradient, 1.0 - variance
 
@@ -181,12 +169,12 @@ _LEAST_POOL = 2048  # weighted draws to pick from
 
 
 def independent_draws(
-    cov: Covariance,
+    cov: covariance.Covariance,
     lower: FloatArray | float,
     upper: FloatArray | float,
     n_draws: int,
     rng: np.random.Generator,
-    settings: SamplerSettings = DEFAULT,
+    settings: escalation.SamplerSettings = escalation.DEFAULT,
 ) -> FloatArray:
     r"""Draws of :math:`N(0, \Sigma)` restricted to a rectangle, independent of each other.
 
@@ -230,10 +218,10 @@ def independent_draws(
     >>> independent_draws(cov, np.zeros(2), np.full(2, np.inf), 5, rng).shape
     (5, 2)
     """
-    lower, upper = row_limits(lower, upper, cov.size)
+    lower, upper = linalg.row_limits(lower, upper, cov.size)
     if lower.size == 1:
         sd = np.sqrt(cov.diagonal())
-        z, _ = draw_truncated(random_points(n_draws, 1, rng), lower / sd, upper / sd)
+        z, _ = univariate.draw_truncated(w.random_points(n_draws, 1, rng), lower / sd, upper / sd)
         return np.clip(sd * z, lower, upper)
     if n_draws * lower.size <= settings.rejection_values:
         matrix, centre = cov.dense(), np.zeros(lower.size)
@@ -241,25 +229,25 @@ def independent_draws(
         accepted = [draw for draw in draws if draw is not None]
         if len(accepted) == n_draws:
             return np.array(accepted)
-    sampler = RectangleSampler(cov, lower, upper, settings)
-    pilot = pilot_log_weights(sampler.first, settings.chain_pilot_draws, rng)
-    steps = steps_to_forget(pilot, settings.chain_bias)
+    sampler = escalation.RectangleSampler(cov, lower, upper, settings)
+    pilot = escalation.pilot_log_weights(sampler.first, settings.chain_pilot_draws, rng)
+    steps = escalation.steps_to_forget(pilot, settings.chain_bias)
     if steps <= settings.max_chain_steps:
         return _chain_ends(sampler.first, n_draws, steps, rng)
-    pool = draws_by(sampler, max(4 * n_draws, _LEAST_POOL), rng)
-    weights = normalized_weights(pool.log_weights)
+    pool = truncated.draws_by(sampler, max(4 * n_draws, _LEAST_POOL), rng)
+    weights = w.normalized_weights(pool.log_weights)
     return pool.draws[rng.choice(weights.size, n_draws, p=weights)]
 
 
 def _chain_ends(
-    proposal: Proposal, n_chains: int, steps: int, rng: np.random.Generator
+    proposal: tempering.Proposal, n_chains: int, steps: int, rng: np.random.Generator
 ) -> FloatArray:
     """Last states (n_chains, n) of chains of independence Metropolis started at a proposal each."""
-    state, log_weight = proposal.draw(random_points(proposal.n_dims, n_chains, rng))
+    state, log_weight = proposal.draw(w.random_points(proposal.n_dims, n_chains, rng))
     block = max(1, _AT_ONCE // n_chains)
     for start in range(0, steps, block):
         count = min(block, steps - start)
-        u, log_weights = proposal.draw(random_points(proposal.n_dims, count * n_chains, rng))
+        u, log_weights = proposal.draw(w.random_points(proposal.n_dims, count * n_chains, rng))
         log_uniform = np.log(rng.random((count, n_chains)))
         for step in range(count):
             own = slice(step * n_chains, (step + 1) * n_chains)

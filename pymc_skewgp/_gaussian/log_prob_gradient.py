@@ -7,7 +7,7 @@ answers minus infinity, never an exception or a warning, where it cannot be comp
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,32 +15,13 @@ from scipy.linalg import cho_solve, pinv
 from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
-from pymc_skewgp._gaussian import escalation, linalg
-from pymc_skewgp._gaussian.coordinates import (
-    CoordinateProposal,
-    RepeatedRowsSampler,
-    RowKinds,
-    equal_predictors,
-)
+from pymc_skewgp._gaussian import coordinates, escalation, linalg, twisted
+from pymc_skewgp._gaussian import weights as w
 from pymc_skewgp._gaussian.covariance import DenseCovariance, RepeatedCovariance
 from pymc_skewgp._gaussian.ep import EPResult, cavities, fit_ep
 from pymc_skewgp._gaussian.ep_dense import dense_ep_with_covariance, ep_with_gradient
-from pymc_skewgp._gaussian.linalg import mirrored, row_limits, symmetric
-from pymc_skewgp._gaussian.twisted import (
-    TwistedDraws,
-    TwistedProposal,
-    twist_by_covariance,
-    twisted_draws,
-    weight_gradient,
-)
+from pymc_skewgp._gaussian.linalg import row_limits, symmetric
 from pymc_skewgp._gaussian.univariate import Edges, bivariate_log_prob, log_ndtr_interval
-from pymc_skewgp._gaussian.weights import (
-    IntArray,
-    mirrored_points,
-    normalized_weights,
-    relative_ess,
-    uniform_points,
-)
 from pymc_skewgp._limits import few_blas_threads, refuse_too_many_draws
 from pymc_skewgp._validation import FloatArray, as_count, as_generator
 
@@ -272,14 +253,6 @@ def _by_ep(cov: DenseCovariance, lower: FloatArray, upper: FloatArray) -> LogPro
     return LogProbGradient(ep.log_prob, *gradient)
 
 
-class _Run(NamedTuple):
-    """A run that may be accepted, and what its gradient needs."""
-
-    relax: float
-    proposal: TwistedProposal
-    drawn: TwistedDraws
-
-
 def _by_twisted(
     cov: DenseCovariance,
     lower: FloatArray,
@@ -298,27 +271,27 @@ def _by_twisted(
     sites = ep if ep.residual < tol else None
     order = _slow_order(ep)
 
-    def run(rung: escalation.Rung) -> tuple[_Run, float]:
+    def run(rung: escalation.Rung) -> tuple[Any, float]:
         if fitted is not None and rung.relax == 1.0 and rung.power is None:
-            proposal = twist_by_covariance(fitted, lower, upper, order)
+            proposal = twisted.twist_by_covariance(fitted, lower, upper, order)
         else:
             proposal = rung.twist(cov, ep, lower, upper, order)
         points = _points(proposal.n_dims, n_draws, random_seed, rung.relax == 1.0)
-        drawn = twisted_draws(proposal, points, compiled)
-        return _Run(rung.relax, proposal, drawn), relative_ess(drawn.log_weights)
+        drawn = twisted.twisted_draws(proposal, points, compiled)
+        return (proposal, drawn, rung.relax), w.relative_ess(drawn.log_weights)
 
-    made, _, accepted = escalation.first_accepted(settings.gradient_rungs, run)
+    (proposal, drawn, relax), _, accepted = escalation.first_accepted(settings.gradient_rungs, run)
     if accepted:
-        found = weight_gradient(cov, made.proposal, made.drawn, ep=sites, relax=made.relax)
+        found = twisted.weight_gradient(cov, proposal, drawn, ep=sites, relax=relax)
         return LogProbGradient(*found)
-    rng = np.random.default_rng(random_seed)
-    tempered = escalation.sample_rectangle(
-        cov, lower, upper, n_draws, rng, goal="probability", settings=settings
+    sampler, rng = (
+        escalation.RectangleSampler(cov, lower, upper, settings),
+        np.random.default_rng(random_seed),
     )
-    return _by_fisher(cov, lower, upper, tempered)
+    return _by_fisher(cov, lower, upper, sampler.sample(n_draws, rng, goal="probability"))
 
 
-def _slow_order(ep: EPResult) -> IntArray:
+def _slow_order(ep: EPResult) -> w.IntArray:
     """Rows as they come, but for restrictions that say far more or less than the others.
 
     Where the order changes, the value jumps. Among rows of a kind it hardly matters: with the most
@@ -347,8 +320,8 @@ def _by_fisher(
     Given the others u_i is a truncated normal with mean :math:`u_i - v_i / Q_{ii}` and variance
     :math:`1/Q_{ii}`, so that Q cancels from the first.
     """
-    weights = normalized_weights(result.log_weights)
-    precision = mirrored(dpotri(cov.chol, lower=1)[0])
+    weights = w.normalized_weights(result.log_weights)
+    precision = linalg.mirrored(dpotri(cov.chol, lower=1)[0])
     own = precision.diagonal()[:, None]
     v = cho_solve((cov.chol, True), result.u, check_finite=False)
     excess = v / own  # of u_i over its mean given all others
@@ -372,9 +345,9 @@ def _points(n_dims: int, n_draws: int, random_seed: int, mirrored: bool) -> Floa
     """
     rng = np.random.default_rng(random_seed)
     if mirrored:
-        points = mirrored_points(n_dims, -(-n_draws // 2), 1, rng)
+        points = w.mirrored_points(n_dims, -(-n_draws // 2), 1, rng)
     else:
-        points = uniform_points(n_dims, n_draws, 1, rng)
+        points = w.uniform_points(n_dims, n_draws, 1, rng)
     points.flags.writeable = False  # shared by all callers
     return points
 
@@ -556,7 +529,7 @@ class RepeatedRectangle:
         """F."""
         return linalg.low_rank_factor(self.predictor_cov)
 
-    def single(self) -> tuple["RepeatedRectangle", IntArray]:
+    def single(self) -> tuple["RepeatedRectangle", w.IntArray]:
         """The same with a kind for each row, and which kind each was of."""
         kind = np.repeat(np.arange(self.count.size), self.count.astype(np.intp))
         cov = self.predictor_cov[np.ix_(kind, kind)]
@@ -565,11 +538,11 @@ class RepeatedRectangle:
         once = np.ones(kind.size)
         return RepeatedRectangle(cov, noise, self.lower[kind], self.upper[kind], once), kind
 
-    def sampler(self) -> RepeatedRowsSampler:
+    def sampler(self) -> coordinates.RepeatedRowsSampler:
         """Draws of the coordinates."""
-        group, _ = equal_predictors(self.factor, np.zeros(self.count.size))
-        return RepeatedRowsSampler(
-            RowKinds(self.factor, self.noise, self.lower, self.upper, self.count, group)
+        group, _ = coordinates.equal_predictors(self.factor, np.zeros(self.count.size))
+        return coordinates.RepeatedRowsSampler(
+            coordinates.RowKinds(self.factor, self.noise, self.lower, self.upper, self.count, group)
         )
 
 
@@ -617,7 +590,7 @@ def repeated_log_prob(
     return LogProbGradient(-np.inf, zero, zero, np.zeros((d, d)), own_noise=zero)
 
 
-def folded(found: LogProbGradient, kind: IntArray, d: int) -> LogProbGradient:
+def folded(found: LogProbGradient, kind: w.IntArray, d: int) -> LogProbGradient:
     """The gradient in kinds from that in their single rows."""
     to_kind = np.zeros((d, kind.size))
     to_kind[kind, np.arange(kind.size)] = 1.0
@@ -626,13 +599,6 @@ def folded(found: LogProbGradient, kind: IntArray, d: int) -> LogProbGradient:
     return found._replace(
         lower=to_kind @ found.lower, upper=to_kind @ found.upper, cov=cov, own_noise=own
     )
-
-
-class _Means(NamedTuple):
-    """Moments of z, as derivatives of the log probability in its mean and in its covariance."""
-
-    mean: FloatArray
-    cov: FloatArray
 
 
 def _by_draws(rows: RepeatedRectangle, n_draws: int, random_seed: int) -> LogProbGradient:
@@ -648,11 +614,10 @@ def _by_draws(rows: RepeatedRectangle, n_draws: int, random_seed: int) -> LogPro
     sampler = rows.sampler()
     rng = as_generator(random_seed)
     result = sampler.coordinates(n_draws, rng, goal="probability")
-    c, weights = result.u, normalized_weights(result.log_weights)
+    c, weights = result.u, w.normalized_weights(result.log_weights)
     tempered = result.method == "tempered"
-    lower, upper = np.zeros(rows.count.size), np.zeros(rows.count.size)
-    eye = np.eye(len(c))
-    base = _Means(np.zeros(rows.count.size), np.zeros_like(rows.cov))
+    mean, lower, upper = np.zeros((3, rows.count.size))
+    cov, eye = np.zeros_like(rows.cov), np.eye(len(c))
     # What the moments of c have beyond those of a Gaussian that is known; tempered draws have none.
     if tempered:
         more, spread = c @ weights, (c * weights) @ c.T - eye
@@ -661,16 +626,16 @@ def _by_draws(rows: RepeatedRectangle, n_draws: int, random_seed: int) -> LogPro
         q = pairs.gaussian
         white = q.chol.T @ (c - q.mean[:, None])
         log_target = q.log_ratio(c, white) + pairs.sites(c)
-        change = weights - normalized_weights(result.log_weights - log_target)
+        change = weights - w.normalized_weights(result.log_weights - log_target)
         more = q.mean + c @ change
         spread = q.spread @ q.spread.T + np.outer(q.mean, q.mean) - eye + (c * change) @ c.T
     else:
-        base, lower, upper = _gaussian_with_cuts(rows, sampler.ep)
-        change = weights - normalized_weights(_base_log_weights(rows, sampler, result))
+        mean, cov, lower, upper = _gaussian_with_cuts(rows, sampler.ep)
+        change = weights - w.normalized_weights(_base_log_weights(rows, sampler, result))
         more, spread = c @ change, (c * change) @ c.T
     back = pinv(rows.factor)
-    mean = base.mean + back.T @ more
-    cov = linalg.symmetric(base.cov + 0.5 * back.T @ spread @ back)
+    mean += back.T @ more
+    cov = symmetric(cov + 0.5 * back.T @ spread @ back)
     noisy = rows.noise > 0
     value = rows.factor[noisy] @ c
     sd = np.sqrt(rows.noise[noisy])[:, None]
@@ -685,10 +650,11 @@ def _by_draws(rows: RepeatedRectangle, n_draws: int, random_seed: int) -> LogPro
     return LogProbGradient(result.log_prob.value, lower, upper, cov, noise, own)
 
 
-def _gaussian_with_cuts(
-    rows: RepeatedRectangle, ep: EPResult
-) -> tuple[_Means, FloatArray, FloatArray]:
-    """Of z under EP's sites, within the limits of rows without noise; derivatives in these limits.
+def _gaussian_with_cuts(rows: RepeatedRectangle, ep: EPResult) -> tuple[FloatArray, ...]:
+    """Of z under EP's sites, within the limits of rows without noise, of which there are some.
+
+    Its moments, as derivatives of the log probability in its mean and in its covariance; and the
+    derivatives in these limits.
 
     With precisions T of the sites, P = (K + T^-1)^-1 and B = I - P K, the mean of z moves by
     B' dK a with a = K^-1 E z, and its covariance by B' dK B.
@@ -699,11 +665,8 @@ def _gaussian_with_cuts(
     pull = rows.count * cov.site_product(tau, nu).weights
     precision = cov.kind_precision(tau)
     gradient = 0.5 * (np.outer(pull, pull) - precision)
-    lower, upper = np.zeros(noisy.size), np.zeros(noisy.size)
-    hard = np.flatnonzero(~noisy)
-    if not hard.size:
-        return _Means(pull, gradient), lower, upper
-    K = rows.predictor_cov
+    lower, upper = np.zeros((2, noisy.size))
+    hard, K = np.flatnonzero(~noisy), rows.predictor_cov
     left = (np.eye(noisy.size) - precision @ K)[:, hard]
     here = linalg.symmetric(K[hard] @ left)
     centre = K[hard] @ pull
@@ -715,18 +678,20 @@ def _gaussian_with_cuts(
     lower[hard], upper[hard] = cut.lower, cut.upper
     moved = -left @ (cut.lower + cut.upper)
     gradient += 0.5 * (np.outer(moved, pull) + np.outer(pull, moved)) + left @ cut.cov @ left.T
-    return _Means(pull + moved, gradient), lower, upper
+    return pull + moved, gradient, lower, upper
 
 
 def _base_log_weights(
-    rows: RepeatedRectangle, sampler: RepeatedRowsSampler, result: escalation.SamplingResult
+    rows: RepeatedRectangle,
+    sampler: coordinates.RepeatedRowsSampler,
+    result: escalation.SamplingResult,
 ) -> FloatArray:
     """Of the draws as draws of the Gaussian that EP's sites make, cut off."""
     noisy = rows.noise > 0
     value, ep = rows.factor[noisy] @ result.u, sampler.ep
     shrink = (rows.count / (1.0 + ep.tau * rows.noise))[noisy]
     sites = (shrink * ep.nu[noisy]) @ value - 0.5 * (shrink * ep.tau[noisy]) @ value**2
-    assert isinstance(sampler.first, CoordinateProposal)
+    assert isinstance(sampler.first, coordinates.CoordinateProposal)
     limits = rows.count[noisy] @ sampler.first.log_masses(value)
     return result.log_weights - limits + sites
 
@@ -741,7 +706,7 @@ def _shift_together(
     low, high = np.isfinite(rows.lower), np.isfinite(rows.upper)
     unit = np.arange(mean.size)
     if (rows.noise > 0.0).all():
-        unit, _ = equal_predictors(rows.factor, np.zeros(mean.size))
+        unit, _ = coordinates.equal_predictors(rows.factor, np.zeros(mean.size))
     sides = np.maximum(np.bincount(unit, low.astype(float) + high), 1.0)
     missing = (np.bincount(unit, -mean - lower - upper) / sides)[unit]
     lower += np.where(low, missing, 0.0)

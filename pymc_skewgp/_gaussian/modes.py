@@ -13,11 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_skewgp._gaussian.coordinate_gaussian import (
-    CoordinateGaussian,
-    SiteLogDensity,
-    coordinate_gaussian,
-)
+from pymc_skewgp._gaussian import coordinate_gaussian as cg
 from pymc_skewgp._gaussian.tilted import SlopeFunction
 from pymc_skewgp._validation import FloatArray
 
@@ -47,7 +43,7 @@ POWER = 0.4  # of the factors, in a mode's wider Gaussian
 class Target(NamedTuple):
     """Factors of predictors of the coordinates."""
 
-    sites: SiteLogDensity
+    sites: cg.SiteLogDensity
     slopes: SlopeFunction
 
     @classmethod
@@ -67,7 +63,7 @@ class Target(NamedTuple):
 
         offset = np.concatenate([part.sites.offset for part in parts])
         factor = np.vstack([part.sites.factor for part in parts])
-        return cls(SiteLogDensity(log_prob, offset, factor), slopes)
+        return cls(cg.SiteLogDensity(log_prob, offset, factor), slopes)
 
 
 class Mode(NamedTuple):
@@ -83,8 +79,8 @@ class Mode(NamedTuple):
         Laplace's.
     """
 
-    gaussian: CoordinateGaussian
-    wide: CoordinateGaussian
+    gaussian: cg.CoordinateGaussian
+    wide: cg.CoordinateGaussian
     tau: FloatArray
     nu: FloatArray
     log_evidence: float
@@ -100,7 +96,7 @@ def find_modes(target: Target, mean: FloatArray) -> list[Mode]:
 
 
 class _Search:
-    def __init__(self, sites: SiteLogDensity, slopes: SlopeFunction) -> None:
+    def __init__(self, sites: cg.SiteLogDensity, slopes: SlopeFunction) -> None:
         self._sites, self._slopes = sites, slopes
         sd = np.sqrt(np.einsum("ij,ij->i", sites.factor, sites.factor))
         at = _REACH * np.linspace(-1.0, 1.0, _SCAN)[:, None] * sd
@@ -135,8 +131,8 @@ class _Search:
         first, second = self._slopes(self._sites.offset + (self._sites.factor @ c).T)
         return self._sites.factor.T @ first.T - c, -second.T
 
-    def _gaussian(self, tau: FloatArray, nu: FloatArray) -> CoordinateGaussian:
-        return coordinate_gaussian(self._sites.factor, tau, nu)
+    def _gaussian(self, tau: FloatArray, nu: FloatArray) -> cg.CoordinateGaussian:
+        return cg.coordinate_gaussian(self._sites.factor, tau, nu)
 
     def _towards(self, predictors: FloatArray, tau: FloatArray) -> FloatArray:
         """Mean of the coordinates given values of the predictors less their offset."""
@@ -161,7 +157,9 @@ class _Search:
         for i in range(_SUBSETS):
             own = rng.choice(n, r, replace=False)
             tau = self._bound[own]
-            gaussian = coordinate_gaussian(self._sites.factor[own], tau, tau * self._peaks[0][own])
+            gaussian = cg.coordinate_gaussian(
+                self._sites.factor[own], tau, tau * self._peaks[0][own]
+            )
             found[:, i] = gaussian.mean
         return found
 
@@ -274,13 +272,13 @@ class _Search:
         precision = factor.T @ (tau[:, None] * factor)
         precision[np.diag_indices_from(precision)] += 1.0
         try:
-            gaussian = CoordinateGaussian(mean, np.linalg.cholesky(precision))
+            gaussian = cg.CoordinateGaussian(mean, np.linalg.cholesky(precision))
         except np.linalg.LinAlgError:
             return None
         eta = factor @ mean
         kept = np.maximum(tau, 0.0)
         first = self._slopes((self._sites.offset + eta)[None])[0][0]
-        wide = CoordinateGaussian(mean, self._gaussian(POWER * kept, 0.0 * kept).chol)
+        wide = cg.CoordinateGaussian(mean, self._gaussian(POWER * kept, 0.0 * kept).chol)
         evidence = value - float(np.log(gaussian.chol.diagonal()).sum())
         return Mode(gaussian, wide, kept, first + kept * eta, evidence)
 

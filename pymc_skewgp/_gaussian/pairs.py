@@ -64,10 +64,7 @@ class WideGaussian:
 
     @classmethod
     def of(
-        cls,
-        gaussian: cg.CoordinateGaussian,
-        sites: cg.SiteLogDensity,
-        marginals: cg.SiteMarginals,
+        cls, gaussian: cg.CoordinateGaussian, sites: cg.SiteLogDensity, marginals: cg.SiteMarginals
     ) -> "WideGaussian":
         """With the sites to a power below 1."""
         tau, nu = _POWER * marginals.tau, _POWER * marginals.nu
@@ -471,11 +468,7 @@ class PairProposal(EPPairs):
         return self._weighed(white, self.mirrored(white, u), log_rows.copy(), log_rows)
 
     def _weighed(
-        self,
-        white: FloatArray,
-        mirrored: FloatArray,
-        log_plus: FloatArray,
-        log_minus: FloatArray,
+        self, white: FloatArray, mirrored: FloatArray, log_plus: FloatArray, log_minus: FloatArray
     ) -> Pairs:
         """Pairs of white coordinates, from EP's Gaussian over what they are drawn from."""
         plus, minus = self.gaussian.of_white(white), self.gaussian.of_white(mirrored)

@@ -14,7 +14,7 @@ from scipy.sparse.linalg import eigsh
 from scipy.special import ndtr, ndtri
 
 from pymc_skewgp._gaussian.covariance import Covariance
-from pymc_skewgp._gaussian.univariate import BoolArray, log_ndtr_interval
+from pymc_skewgp._gaussian.univariate import log_ndtr_interval
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
@@ -323,7 +323,8 @@ def leading_direction(cov: Covariance, gaussian: SiteGaussian) -> LeadingDirecti
     row = np.sqrt(shared / prior) * (posterior @ w)
     variance = shared / prior * float(w @ posterior @ w) + 1.0 - shared
     centre = float(np.sqrt(shared / prior) * (w @ gaussian.mean))
-    return LeadingDirection(row, centre, variance, _density(gaussian, row / np.sqrt(variance)))
+    density = tabulate(_correction(gaussian, row / np.sqrt(variance)))
+    return LeadingDirection(row, centre, variance, density)
 
 
 def _toward_limits(gaussian: SiteGaussian) -> FloatArray:
@@ -336,21 +337,15 @@ def _toward_limits(gaussian: SiteGaussian) -> FloatArray:
     return side * side[0]
 
 
-def _density(gaussian: SiteGaussian, loading: FloatArray) -> TabulatedDensity:
-    """Density of the standardised direction, whose covariance with each row is `loading`.
+def _correction(gaussian: SiteGaussian, loading: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    """Sum over rows of the log mean of limits over site, given the direction's value.
 
-    Marginals of a Gaussian within limits are log-concave, and so is the table: far out the product
-    may rise again, where it counts what dependent rows share more than once.
+    `loading` is the covariance of the standardised direction with each row. Marginals of a Gaussian
+    within limits are log-concave, and so is the table: far out the product may rise again, where it
+    counts what dependent rows share more than once.
     """
     variance = gaussian.covariance.diagonal()
-    seen = np.abs(loading) > _LEAST_CORRELATION * np.sqrt(variance)
-    return tabulate(_correction(gaussian, loading, variance, seen))
-
-
-def _correction(
-    gaussian: SiteGaussian, loading: FloatArray, variance: FloatArray, rows: BoolArray
-) -> Callable[[FloatArray], FloatArray]:
-    """Sum over rows of the log mean of limits over site, given the direction's value."""
+    rows = np.abs(loading) > _LEAST_CORRELATION * np.sqrt(variance)
     direction, total, tau, nu = (
         x[rows, None] for x in (loading, variance, gaussian.tau, gaussian.nu)
     )
@@ -358,9 +353,7 @@ def _correction(
     low, high = ((x - gaussian.mean)[rows, None] for x in (gaussian.lower, gaussian.upper))
 
     def correction(x: FloatArray) -> FloatArray:
-        terms = log_site_ratio(direction * x, left, tau, nu, low, high)
-        whole: FloatArray = terms.sum(axis=0)
-        return whole
+        return np.asarray(log_site_ratio(direction * x, left, tau, nu, low, high).sum(axis=0))
 
     return correction
 

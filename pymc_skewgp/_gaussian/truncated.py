@@ -8,23 +8,10 @@ from numpy.typing import ArrayLike
 
 from pymc_skewgp import _validation as check
 from pymc_skewgp._errors import LowEffectiveSampleWarning, warn
-from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance
-from pymc_skewgp._gaussian.escalation import DEFAULT, RectangleSampler, SamplerSettings
-from pymc_skewgp._gaussian.linalg import row_limits, symmetric
+from pymc_skewgp._gaussian import escalation, linalg, univariate
+from pymc_skewgp._gaussian import weights as w
+from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
-from pymc_skewgp._gaussian.univariate import (
-    bivariate_log_prob,
-    bivariate_truncated_moments,
-    log_ndtr_interval,
-    truncated_moments,
-    truncated_third_moment,
-)
-from pymc_skewgp._gaussian.weights import (
-    Estimate,
-    describe_weights,
-    normalized_weights,
-    systematic_resample,
-)
 from pymc_skewgp._limits import refuse_too_many_draws
 from pymc_skewgp._validation import FloatArray, Seed
 
@@ -43,8 +30,7 @@ def log_prob_rectangle(
     n_draws: int,
     rtol: float | None,
     random_seed: Seed,
-    settings: SamplerSettings = DEFAULT,
-) -> Estimate:
+) -> w.Estimate:
     """Log probability of a rectangle, exact where it has limits in at most two rows.
 
     Parameters
@@ -68,22 +54,22 @@ def log_prob_rectangle(
     LowEffectiveSampleWarning
         When the standard error stayed above `rtol` (0.1 without it), or is unreliable.
     """
-    low, high = row_limits(lower, upper, len(cov))
+    low, high = linalg.row_limits(lower, upper, len(cov))
     bounded = np.isfinite(low) | np.isfinite(high)
     if not bounded.any():
-        return Estimate(0.0, 0.0, 1.0, -np.inf)
-    low, high, matrix = low[bounded], high[bounded], symmetric(cov[np.ix_(bounded, bounded)])
+        return w.Estimate(0.0, 0.0, 1.0, -np.inf)
+    low, high, matrix = low[bounded], high[bounded], linalg.symmetric(cov[np.ix_(bounded, bounded)])
     exact = exact_log_prob(matrix, low, high)
     if exact is not None:
-        return Estimate(exact, 0.0, 1.0, -np.inf)
+        return w.Estimate(exact, 0.0, 1.0, -np.inf)
     refuse_too_many_draws("n_draws", n_draws, low.size)
-    sampler = RectangleSampler(DenseCovariance(matrix), low, high, settings)
+    sampler = escalation.RectangleSampler(DenseCovariance(matrix), low, high)
     result = sampler.sample(n_draws, check.as_generator(random_seed), goal="probability", rtol=rtol)
-    warn_of_error(result.log_prob, settings.largest_se if rtol is None else rtol)
+    warn_of_error(result.log_prob, escalation.DEFAULT.largest_se if rtol is None else rtol)
     return result.log_prob
 
 
-def log_orthant(limits: FloatArray, cov: FloatArray, n_draws: int, random_seed: Seed) -> Estimate:
+def log_orthant(limits: FloatArray, cov: FloatArray, n_draws: int, random_seed: Seed) -> w.Estimate:
     """Log probability that every row is below its limit."""
     return log_prob_rectangle(cov, -np.inf, limits, n_draws, None, random_seed)
 
@@ -92,38 +78,29 @@ def exact_log_prob(cov: FloatArray, lower: FloatArray, upper: FloatArray) -> flo
     """Log probability of a rectangle in one or two dimensions; None in more."""
     if lower.size == 1:
         sd = np.sqrt(cov[0, 0])
-        return float(log_ndtr_interval(lower / sd, upper / sd)[0])
+        return float(univariate.log_ndtr_interval(lower / sd, upper / sd)[0])
     if lower.size == 2:
-        return bivariate_log_prob(lower, upper, cov)
+        return univariate.bivariate_log_prob(lower, upper, cov)
     return None
 
 
-def warn_of_error(estimate: Estimate, wanted: float) -> None:
+def warn_of_error(estimate: w.Estimate, wanted: float) -> None:
     """Warn where an estimate fell short of what was asked."""
     if not estimate.std_error <= wanted or estimate.heavy_tailed:
         warn(
             f"the log probability has standard error {estimate.std_error:.2g} nats, "
-            f"{wanted:.2g} wanted ({describe_weights(estimate)}): ask for more draws with n_draws.",
+            f"{wanted:.2g} wanted ({w.describe_weights(estimate)}): ask for more draws with "
+            "n_draws.",
             LowEffectiveSampleWarning,
             stacklevel=4,
         )
 
 
-def twisted_draws(
-    cov: Covariance,
-    lower: FloatArray | float,
-    upper: FloatArray | float,
+def draws_by(
+    sampler: escalation.RectangleSampler,
     n_draws: int,
     rng: np.random.Generator,
     rtol: float | None = None,
-    settings: SamplerSettings = DEFAULT,
-) -> TruncatedDraws:
-    """Weighted draws by the twisted sampler."""
-    return draws_by(RectangleSampler(cov, lower, upper, settings), n_draws, rng, rtol)
-
-
-def draws_by(
-    sampler: RectangleSampler, n_draws: int, rng: np.random.Generator, rtol: float | None = None
 ) -> TruncatedDraws:
     """The same by a sampler, which is fitted once for all calls."""
     refuse_too_many_draws("the number of draws", n_draws, sampler.size)
@@ -135,30 +112,26 @@ def draws_by(
     if exact is not None:
         estimate = estimate._replace(value=exact, std_error=0.0)
     return TruncatedDraws(
-        result.u.T,
-        result.log_weights,
-        estimate,
-        result.method,
-        replicate=result.replicate,
+        result.u.T, result.log_weights, estimate, result.method, replicate=result.replicate
     )
 
 
-def warn_of_few(estimate: Estimate, n_draws: int, largest_se: float) -> None:
+def warn_of_few(estimate: w.Estimate, n_draws: int, largest_se: float) -> None:
     """Warn where draws are so unequal in weight that there are few of them."""
     few = not estimate.relative_ess >= _LEAST_RELATIVE_ESS
     if few or not estimate.std_error <= largest_se or estimate.heavy_tailed:
         warn(
             f"the effective sample size of {n_draws} draws is about "
-            f"{estimate.relative_ess * n_draws:.0f} ({describe_weights(estimate)}; standard error "
-            f"of the log probability {estimate.std_error:.2g} nats): ask for more draws, or lower "
-            "the kernel's variance.",
+            f"{estimate.relative_ess * n_draws:.0f} ({w.describe_weights(estimate)}; standard "
+            f"error of the log probability {estimate.std_error:.2g} nats): ask for more draws, or "
+            "lower the kernel's variance.",
             LowEffectiveSampleWarning,
             stacklevel=4,
         )
 
 
 def lin_ess_draws_by(
-    sampler: RectangleSampler,
+    sampler: escalation.RectangleSampler,
     n_draws: int,
     rng: np.random.Generator,
     *,
@@ -172,7 +145,7 @@ def lin_ess_draws_by(
     # Chains of equal length: the largest number up to the one asked for that divides the draws.
     n_chains = next(k for k in range(min(n_chains, n_draws), 0, -1) if n_draws % k == 0)
     start = sampler.sample(max(n_chains, 64), rng, goal="draws")
-    chosen = systematic_resample(start.log_weights, n_chains, rng)
+    chosen = w.systematic_resample(start.log_weights, n_chains, rng)
     cov = sampler.cov
     dense = cov if isinstance(cov, DenseCovariance) else DenseCovariance(cov.dense())
     result = lin_ess(
@@ -196,7 +169,7 @@ def mvn_logcdf(
     n_draws: int = 1024,
     rtol: float | None = None,
     random_seed: Seed = 0,
-) -> Estimate:
+) -> w.Estimate:
     r"""Log probability that a multivariate normal lies in a rectangle.
 
     .. math:: \log P(l < u \le x), \qquad u \sim N(0, \Sigma)
@@ -273,7 +246,7 @@ def mvn_logcdf(
     rng = check.as_generator(random_seed)
     low = check.as_vector("lower", -np.inf if lower is None else lower, size, allow_inf=True)
     if (high == -np.inf).any():
-        return Estimate(-np.inf, 0.0, 1.0, -np.inf)
+        return w.Estimate(-np.inf, 0.0, 1.0, -np.inf)
     low, high = check.as_bounds(low, high, size, upper_name="x")
     return log_prob_rectangle(matrix, low, high, count, rtol, rng)
 
@@ -349,14 +322,11 @@ def truncated_mvn(
     rng = check.as_generator(random_seed)
     if method not in ("twisted", "lin_ess"):
         raise ValueError(f'method must be "twisted" or "lin_ess", got {method!r}.')
-    chains = {
-        "n_chains": check.as_count("n_chains", n_chains),
-        "thin": check.as_count("thin", thin),
-    }
-    sampler = RectangleSampler(DenseCovariance(matrix), low, high)
+    n_chains, thin = check.as_count("n_chains", n_chains), check.as_count("thin", thin)
+    sampler = escalation.RectangleSampler(DenseCovariance(matrix), low, high)
     if method == "twisted":
         return draws_by(sampler, count, rng)
-    return lin_ess_draws_by(sampler, count, rng, **chains)
+    return lin_ess_draws_by(sampler, count, rng, n_chains=n_chains, thin=thin)
 
 
 # Moments of a truncated Gaussian: exact in one and two dimensions, from weighted draws in more.
@@ -401,22 +371,17 @@ def latent_moments(
     if s == 1:
         sd = np.sqrt(cov[0, 0])
         bound, top = lower / sd, np.full(1, np.inf)
-        _, mean, variance = truncated_moments(bound, top)
-        third = truncated_third_moment(bound, top)
+        _, mean, variance = univariate.truncated_moments(bound, top)
+        third = univariate.truncated_third_moment(bound, top)
         return LatentMoments(
             sd * mean, sd**2 * variance.reshape(1, 1), sd**3 * third.reshape(1, 1, 1)
         )
     if s == 2:
-        exact = bivariate_truncated_moments(lower, np.full(2, np.inf), cov)
+        exact = univariate.bivariate_truncated_moments(lower, np.full(2, np.inf), cov)
         return LatentMoments(exact.mean, exact.cov, exact.third)
-    result = twisted_draws(
-        DenseCovariance(cov, "latent_cov"),
-        lower,
-        np.inf,
-        n_draws,
-        check.as_generator(random_seed),
-    )
-    weights = normalized_weights(result.log_weights)
+    sampler = escalation.RectangleSampler(DenseCovariance(cov, "latent_cov"), lower, np.inf)
+    result = draws_by(sampler, n_draws, check.as_generator(random_seed))
+    weights = w.normalized_weights(result.log_weights)
     mean = weights @ result.draws
     centred = result.draws - mean
     return LatentMoments(mean, (centred * weights[:, None]).T @ centred, None, centred, weights)

@@ -6,13 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from pymc_skewgp._gaussian.weights import (
-    Estimate,
-    IntArray,
-    chain_relative_ess,
-    metropolis_resample,
-    systematic_resample,
-)
+from pymc_skewgp._gaussian import weights as w
 from pymc_skewgp._limits import refuse_too_many_draws
 from pymc_skewgp._validation import FloatArray, Seed, as_count, as_generator
 
@@ -45,10 +39,10 @@ class TruncatedDraws:
 
     draws: FloatArray
     log_weights: FloatArray
-    log_prob: Estimate | None
+    log_prob: w.Estimate | None
     method: str
     n_chains: int = 1
-    replicate: IntArray | None = None
+    replicate: w.IntArray | None = None
     n_modes: int = 1
 
     @cached_property
@@ -60,7 +54,7 @@ class TruncatedDraws:
         """
         if self.log_prob is not None:
             return self.log_prob.relative_ess
-        return chain_relative_ess(self.draws.reshape(self.n_chains, -1, self.draws.shape[1]))
+        return w.chain_relative_ess(self.draws.reshape(self.n_chains, -1, self.draws.shape[1]))
 
     @property
     def pareto_k(self) -> float:
@@ -100,15 +94,15 @@ class TruncatedDraws:
 
 def equal_weight_indices(
     log_weights: FloatArray, n: int, scheme: str, rng: np.random.Generator
-) -> IntArray:
+) -> w.IntArray:
     """Indices of `n` equally weighted draws by the named scheme."""
     if scheme == "systematic":
-        return systematic_resample(log_weights, n, rng)
+        return w.systematic_resample(log_weights, n, rng)
     if scheme == "metropolis":
         if n > log_weights.size:
             raise ValueError(
                 f"n must be at most the number of draws ({log_weights.size}) for "
                 f'scheme="metropolis", got {n}: use scheme="systematic" or draw more.'
             )
-        return metropolis_resample(log_weights, rng)[:n]
+        return w.metropolis_resample(log_weights, rng)[:n]
     raise ValueError(f'scheme must be "systematic" or "metropolis", got {scheme!r}.')

@@ -129,11 +129,8 @@ class TwistedProposal:
             drawn = self.first.quantile(points[0])
             log_weights -= 0.5 * drawn**2 + _LOG_SQRT_2PI + self.first.log_pdf(drawn)
             noise[0] = drawn
-        steps = self.steps
-        scale, sd, shift, slope = steps.scale, steps.sd, steps.shift, steps.slope
-        low, high, width = steps.low, steps.high, steps.width
-        square, linear = steps.square, steps.linear
-        log_weights += steps.log_scale[n_latent:].sum()
+        scale, sd, shift, slope, low, high, width, square, linear, log_scale = self.steps
+        log_weights += log_scale[n_latent:].sum()
         for start in range(n_latent, n_dims, _ROWS_A_PRODUCT):
             stop = min(start + _ROWS_A_PRODUCT, n_dims)
             base = self.chol[start:stop, :start] @ noise[:start]
@@ -287,16 +284,7 @@ def twist(
         low, high = np.append(-np.inf, low), np.append(np.inf, high)
     chol, _ = linalg.cholesky("the posterior covariance", posterior)
     return TwistedProposal(
-        order,
-        np.ascontiguousarray(chol),
-        mean,
-        tau,
-        nu,
-        low,
-        high,
-        log_constant,
-        first,
-        direction,
+        order, np.ascontiguousarray(chol), mean, tau, nu, low, high, log_constant, first, direction
     )
 
 

@@ -394,9 +394,7 @@ def truncated_third_moment(a: ArrayLike, b: ArrayLike) -> FloatArray:
     return _central_moments(a, b)[2]
 
 
-def truncated_shape(
-    a: ArrayLike, b: ArrayLike
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def truncated_shape(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, ...]:
     r"""Mean, variance, skewness and excess kurtosis of a standard normal in an interval.
 
     .. math:: \mathrm E[(x - \mathrm E x)^3] / \mathrm{var}[x]^{3/2}, \quad
@@ -432,9 +430,7 @@ def truncated_shape(
     return mean, variance, third / variance / sd, fourth / variance / variance - 3.0
 
 
-def _central_moments(
-    a: ArrayLike, b: ArrayLike
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _central_moments(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, ...]:
     """Mean and central moments 2 to 4."""
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     p, q, flip = reflect(a, b)
@@ -462,7 +458,7 @@ def _central_moments(
     return sign * mean, np.minimum(variance, 1.0), sign * third, fourth
 
 
-def _hazard_moments(p: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _hazard_moments(p: FloatArray) -> tuple[FloatArray, ...]:
     p = np.maximum(p, -40.0)  # the hazard is zero there, and -inf * 0 is avoided
     hazard = HAZARD_SCALE / erfcx(p * SQRT_HALF)
     excess = hazard - p
@@ -472,7 +468,7 @@ def _hazard_moments(p: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, 
     return hazard, variance, third, 3.0 * variance - hazard * (third + excess**3)
 
 
-def _fraction_moments(p: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _fraction_moments(p: FloatArray) -> tuple[FloatArray, ...]:
     # Start at the fixed point of the recursion; backward it contracts.
     ratio = 2.0 * _FRACTION_TERMS / (p + np.sqrt(p * p + 4.0 * _FRACTION_TERMS))
     first = second = third = fourth = ratio
@@ -485,9 +481,7 @@ def _fraction_moments(p: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray
     return p + first, variance, first * cube, first * quartic
 
 
-def _closed_moments(
-    p: FloatArray, q: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _closed_moments(p: FloatArray, q: FloatArray) -> tuple[FloatArray, ...]:
     p, q = np.maximum(p, -40.0), np.minimum(q, 40.0)  # the density underflows: 0 * inf avoided
     mass = survival(p) - survival(q)
     at_p = np.exp(-0.5 * p * p - LOG_SQRT_2PI) / mass
@@ -525,7 +519,6 @@ class Edges(NamedTuple):
 
 # The exact case N = 2: log probability and moments of a bivariate Gaussian in a rectangle.
 
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 # The integrand is cut where it has fallen by exp(-45) = 3e-20 from its peak.
 _CUT = 45.0
 _AS_GOOD_AS_INFINITE = 1e100  # bounds as good as infinite, whose squares would overflow
@@ -571,7 +564,7 @@ class _Slices(NamedTuple):
         narrow = width * (1.0 + np.maximum(np.abs(alpha), np.abs(beta))) < 1.0
         if narrow.any():  # the mass goes with the width, which beta - alpha has to few digits
             log_mass[narrow] += np.log(width / (beta - alpha)[narrow])
-        return log_mass - 0.5 * self.anchor**2 - t * (self.anchor + 0.5 * t) - _LOG_SQRT_2PI
+        return log_mass - 0.5 * self.anchor**2 - t * (self.anchor + 0.5 * t) - LOG_SQRT_2PI
 
     def slope(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
         """First and second derivative of the log density."""
@@ -711,7 +704,9 @@ def _standardise(
     """Bounds over standard deviations, correlation rho, sqrt(1 - rho^2), standard deviations."""
     matrix = as_covariance("cov", cov, 2)
     low, high = as_bounds(lower, upper, 2)
-    left = _relative_determinant(matrix)
+    # In rational arithmetic: in floating point 1 - rho^2 would cancel.
+    a, b, c = (Fraction(float(x)) for x in (matrix[0, 0], matrix[0, 1], matrix[1, 1]))
+    left = float(1 - b * b / (a * c))
     if left <= 0:
         factor, jitter = cholesky("cov", matrix)  # jitter comes with its warning
         matrix = matrix + jitter * np.diag(matrix.diagonal())
@@ -722,12 +717,6 @@ def _standardise(
     low, high = low / sd, high / sd
     low[low < -_AS_GOOD_AS_INFINITE], high[high > _AS_GOOD_AS_INFINITE] = -np.inf, np.inf
     return low, high, rho, math.sqrt(left), sd
-
-
-def _relative_determinant(cov: FloatArray) -> float:
-    """1 - rho^2 in rational arithmetic: in floating point it would cancel."""
-    a, b, c = (Fraction(float(x)) for x in (cov[0, 0], cov[0, 1], cov[1, 1]))
-    return float(1 - b * b / (a * c))
 
 
 def _exact_residual(bound: float, rho: float, x: float) -> float:

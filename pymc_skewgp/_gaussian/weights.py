@@ -427,10 +427,7 @@ def mixture_moments(
 
 
 def mixture_moment_errors(
-    means: FloatArray,
-    variance: FloatArray,
-    weights: FloatArray,
-    replicate: IntArray | None = None,
+    means: FloatArray, variance: FloatArray, weights: FloatArray, replicate: IntArray | None = None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     r"""Monte Carlo standard errors of `mixture_moments`, components being draws.
 

@@ -22,14 +22,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotrf
 
-from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.covariance import DenseCovariance
-from pymc_skewgp._gaussian.ep import fit_ep
+from pymc_skewgp._gaussian import covariance, ep, linalg, twisted, univariate, weights
 from pymc_skewgp._gaussian.independent import draw_by_rejection
-from pymc_skewgp._gaussian.linalg import symmetric
-from pymc_skewgp._gaussian.twisted import twist
-from pymc_skewgp._gaussian.univariate import draw_truncated, log_ndtr_interval
-from pymc_skewgp._gaussian.weights import systematic_resample
 from pymc_skewgp._mcmc.model import ConjugateModel
 from pymc_skewgp._observations.observations import Observations, add_noise, rows_of_blocks
 from pymc_skewgp._posterior.conditioning import with_own_noise
@@ -82,7 +76,7 @@ class RowNoise:
         none, picked from weighted draws.
         """
         sd, exact = self._sd, True
-        e = sd * draw_truncated(rng.random(sd.size), lower / sd, upper / sd)[0]
+        e = sd * univariate.draw_truncated(rng.random(sd.size), lower / sd, upper / sd)[0]
         for rows in self._blocks:
             e[rows], found = _draw_blocks(
                 self._S[rows[:, :, None], rows[:, None, :]], lower[rows], upper[rows], rng
@@ -103,10 +97,12 @@ def draw_one(
         draw = draw_by_rejection(mean, cov, lower, upper, rng)
         if draw is not None:
             return draw, True
-    form = DenseCovariance(cov)
-    proposal = twist(form, fit_ep(form, lower - mean, upper - mean), lower - mean, upper - mean)
+    form = covariance.DenseCovariance(cov)
+    proposal = twisted.twist(
+        form, ep.fit_ep(form, lower - mean, upper - mean), lower - mean, upper - mean
+    )
     x, log_weights = proposal.draw(rng.random((proposal.n_dims, _N_RESAMPLED)))
-    return mean + x[:, systematic_resample(log_weights, 1, rng)[0]], False
+    return mean + x[:, weights.systematic_resample(log_weights, 1, rng)[0]], False
 
 
 def _draw_blocks(
@@ -135,7 +131,9 @@ def _rejection(
     """Which blocks had a draw accepted among `count`, and these: see `draw_by_rejection`."""
     b, d = lower.shape
     sd = np.sqrt(np.einsum("bii->bi", cov))
-    log_mass = log_ndtr_interval((lower / sd).ravel(), (upper / sd).ravel()).reshape(b, d)
+    log_mass = univariate.log_ndtr_interval((lower / sd).ravel(), (upper / sd).ravel()).reshape(
+        b, d
+    )
     order = np.argsort(log_mass, axis=1, kind="stable")  # the least likely first
     each = np.arange(b)[:, None]
     chol = np.linalg.cholesky(cov[each[:, :, None], order[:, :, None], order[:, None, :]])
@@ -146,7 +144,7 @@ def _rejection(
     for k in range(d):
         shift = np.einsum("bj,bjc->bc", mixing[:, k, :k], z[:, :k])
         limits = (low[:, k, None] - shift).ravel(), (high[:, k, None] - shift).ravel()
-        draw, log_step = draw_truncated(rng.random(b * count), *limits)
+        draw, log_step = univariate.draw_truncated(rng.random(b * count), *limits)
         z[:, k] = draw.reshape(b, count)
         if k:  # the first mass is the same for all
             log_weight += log_step.reshape(b, count)
@@ -200,7 +198,7 @@ class Augmentation:
         _refuse_nan(prior, observed)
         self.model = model
         self._n_latent = s = prior.truncation.size
-        latent_cov = symmetric(prior.latent_cov)
+        latent_cov = linalg.symmetric(prior.latent_cov)
         latent_cov[np.diag_indices_from(latent_cov)] *= 1.0 + _BLUR
         self._latent_cov = latent_cov
         self._points = points = _points_of(prior, observed)
@@ -234,7 +232,7 @@ class Augmentation:
         return solve_triangular(points.chol, cross, lower=True, check_finite=False)
 
     @cached_property
-    def cov(self) -> DenseCovariance:
+    def cov(self) -> covariance.DenseCovariance:
         """G; not for models without rows."""
         s, rows = self._n_latent, self._intervals
         matrix = np.empty((self.n_rows, self.n_rows))
@@ -242,22 +240,22 @@ class Augmentation:
         matrix[s:] = rows.of(self._row_cov)
         matrix[:s, s:] = matrix[s:, :s].T
         block = matrix[s:, s:]
-        block[:] = symmetric(block)
+        block[:] = linalg.symmetric(block)
         add_noise(block, rows.S)
         if self._points is not None:
             matrix -= self._half.T @ self._half
-        return DenseCovariance(matrix, "the covariance of the observations")
+        return covariance.DenseCovariance(matrix, "the covariance of the observations")
 
     @cached_property
     def _chol(self) -> FloatArray:
         """Factor of the covariance of f."""
-        return linalg.cholesky("scale", symmetric(self.model.prior.scale))[0]
+        return linalg.cholesky("scale", linalg.symmetric(self.model.prior.scale))[0]
 
     @cached_property
     def _latent_given(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Of x0 given f: regression on the whitened f, covariance and its factor."""
         half = solve_triangular(self._chol, self.model.prior.cross_cov, lower=True)
-        cov = symmetric(self._latent_cov - half.T @ half)
+        cov = linalg.symmetric(self._latent_cov - half.T @ half)
         factor, jitter = linalg.cholesky("the latent covariance given f", cov)
         cov[np.diag_indices_from(cov)] *= 1.0 + jitter
         return half.T, cov, factor
@@ -265,11 +263,11 @@ class Augmentation:
     def is_regular(self) -> bool:
         """Whether the covariances of f and of x0 given f are factorised without jitter."""
         prior = self.model.prior
-        chol, failed = dpotrf(symmetric(prior.scale), lower=1)
+        chol, failed = dpotrf(linalg.symmetric(prior.scale), lower=1)
         if failed or not self._n_latent:
             return not failed
         half = solve_triangular(chol, prior.cross_cov, lower=True, check_finite=False)
-        inner = symmetric(prior.latent_cov) - half.T @ half
+        inner = linalg.symmetric(prior.latent_cov) - half.T @ half
         return bool(dpotrf(inner, lower=1)[1] == 0)
 
     def holds(self, u: FloatArray) -> bool:
@@ -392,7 +390,7 @@ def _points_of(prior: SunParameters, observed: Observations) -> _Points | None:
         return None
     rows = observed if chosen.all() else observed.rows(chosen)
     f_cov = rows.of(prior.scale).T
-    matrix = symmetric(rows.of(f_cov))
+    matrix = linalg.symmetric(rows.of(f_cov))
     add_noise(matrix, rows.S)
     chol, _ = linalg.cholesky("the covariance of the observed values", matrix)
     log_density, white = _log_normal(chol, rows.value - rows.of(prior.mu) - rows.a)

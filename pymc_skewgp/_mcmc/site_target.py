@@ -13,17 +13,11 @@ from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
 from pymc_skewgp._errors import no_warnings
+from pymc_skewgp._gaussian import coordinate_gaussian as cg
+from pymc_skewgp._gaussian import covariance, modes, tilted
 from pymc_skewgp._gaussian import weights as of_draws
-from pymc_skewgp._gaussian.coordinate_gaussian import (
-    CoordinateGaussian,
-    SiteLogDensity,
-    coordinate_gaussian,
-)
-from pymc_skewgp._gaussian.covariance import predictor_covariance
 from pymc_skewgp._gaussian.ep import EPResult, fit_factors
-from pymc_skewgp._gaussian.modes import Target, find_modes
 from pymc_skewgp._gaussian.pairs import Pairs
-from pymc_skewgp._gaussian.tilted import SiteFactors
 from pymc_skewgp._mcmc.model import ConjugateModel, StudentTNoise
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.real_values import student_t
@@ -78,7 +72,7 @@ class SiteTarget:
         self.factor: of_draws.PivotedFactor = of_draws.pivoted_factor(matrix)
         sites = self._sites
         offset = sites.of(self.mean) + sites.a
-        self.density = SiteLogDensity(sites.log_prob, offset, sites.of(self.factor.columns))
+        self.density = cg.SiteLogDensity(sites.log_prob, offset, sites.of(self.factor.columns))
 
     @cached_property
     def n_leading(self) -> int:
@@ -86,9 +80,9 @@ class SiteTarget:
         left = self.factor.left
         return int(np.count_nonzero(left > _LEFT_OUT * left.max(initial=0.0)))
 
-    def factors(self) -> SiteFactors:
+    def factors(self) -> tilted.SiteFactors:
         """What EP asks."""
-        return SiteFactors(self.density.log_prob, self._sites.slopes, self.density.offset)
+        return tilted.SiteFactors(self.density.log_prob, self._sites.slopes, self.density.offset)
 
     def ep(self, tol: float, start: GaussianSites | None) -> GaussianSites | None:
         """EP's sites, a function of its arguments alone; None where it breaks down."""
@@ -101,7 +95,7 @@ class SiteTarget:
         with no_warnings(), np.errstate(all="ignore"):
             try:
                 found = fit_factors(
-                    predictor_covariance(leading),
+                    covariance.predictor_covariance(leading),
                     self.factors(),
                     tol=tol,
                     start=first,
@@ -200,7 +194,7 @@ class SiteMap:
     """
 
     target: SiteTarget
-    gaussian: CoordinateGaussian
+    gaussian: cg.CoordinateGaussian
 
     def pairs(self, white: FloatArray) -> Pairs:
         """Both members of pairs, `white` of shape (p, N)."""
@@ -244,10 +238,10 @@ def site_map(target: SiteTarget, known: GaussianSites | None) -> SiteMap:
     return SiteMap(target, _gaussian(target, *found.about(target.density.offset)))
 
 
-def _gaussian(target: SiteTarget, tau: FloatArray, nu: FloatArray) -> CoordinateGaussian:
+def _gaussian(target: SiteTarget, tau: FloatArray, nu: FloatArray) -> cg.CoordinateGaussian:
     """Of the coordinates that the sites have a say in."""
     leading = int(np.count_nonzero(target.factor.left * tau.sum() > _LEFT_OUT_OF_PAIRS))
-    return coordinate_gaussian(target.density.factor[:, :leading], tau, nu)
+    return cg.coordinate_gaussian(target.density.factor[:, :leading], tau, nu)
 
 
 class Reference:
@@ -378,7 +372,7 @@ class ModeJumps:
         factors.look_around(np.zeros(leading.offset.size), np.linalg.norm(leading.factor, axis=1))
         if factors.log_concave:
             return
-        found = find_modes(Target(leading, factors.slopes), c[: target.n_leading])
+        found = modes.find_modes(modes.Target(leading, factors.slopes), c[: target.n_leading])
         offset = target.density.offset
         self._modes = [
             GaussianSites(mode.tau, mode.nu + mode.tau * offset) for mode in found
@@ -393,7 +387,7 @@ class ModeJumps:
         factor = _leading(target).factor
         zero = np.zeros(factor.shape[0])
         sites = [mode.about(target.density.offset) for mode in self._modes]
-        parts = [coordinate_gaussian(factor, *own) for own in [*sites, (zero, zero)]]
+        parts = [cg.coordinate_gaussian(factor, *own) for own in [*sites, (zero, zero)]]
         leading = factor.shape[1]
         candidates = np.column_stack([c, rng.standard_normal((c.size, n))])
         which = rng.integers(len(parts), size=n)
@@ -447,7 +441,9 @@ def _student_sites(model: ConjugateModel) -> Sites | None:
     )
 
 
-def _leading(target: SiteTarget) -> SiteLogDensity:
+def _leading(target: SiteTarget) -> cg.SiteLogDensity:
     """The density as a function of the coordinates that matter."""
     density = target.density
-    return SiteLogDensity(density.log_prob, density.offset, density.factor[:, : target.n_leading])
+    return cg.SiteLogDensity(
+        density.log_prob, density.offset, density.factor[:, : target.n_leading]
+    )

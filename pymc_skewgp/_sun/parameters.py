@@ -18,10 +18,11 @@ from pymc_skewgp._errors import (
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.ep import ep_gradient, fit_ep
+from pymc_skewgp._gaussian.escalation import RectangleSampler
 from pymc_skewgp._gaussian.independent import independent_draws
 from pymc_skewgp._gaussian.linalg import cholesky, low_rank_factor, row_limits, symmetric
 from pymc_skewgp._gaussian.log_prob_gradient import LARGEST_EFFECT, ROUND_OFF, log_prob_and_gradient
-from pymc_skewgp._gaussian.truncated import twisted_draws
+from pymc_skewgp._gaussian.truncated import draws_by
 from pymc_skewgp._gaussian.weights import systematic_resample
 from pymc_skewgp._validation import FloatArray, as_covariance, as_vector
 
@@ -404,7 +405,8 @@ def even_sun_draws(sun: SunParameters, n_draws: int, rng: np.random.Generator) -
     refuse_contradictory_latent(sun.latent_cov, sun.truncation)
     latent_cov = DenseCovariance(sun.latent_cov, "latent_cov")
     n_weighted = max(4 * n_draws, _LEAST_WEIGHTED)
-    latent = twisted_draws(latent_cov, -sun.truncation, np.inf, n_weighted, rng)
+    sampler = RectangleSampler(latent_cov, -sun.truncation, np.inf)
+    latent = draws_by(sampler, n_weighted, rng)
     u = latent.draws[systematic_resample(latent.log_weights, n_draws, rng)]
     return _given_latent(sun, latent_cov, u, rng)
 

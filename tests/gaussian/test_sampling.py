@@ -13,10 +13,10 @@ from pymc_skewgp._gaussian.escalation import (
     DEFAULT,
     N_REPLICATES,
     GoalSettings,
+    RectangleSampler,
     Rung,
     SamplerSettings,
     first_accepted,
-    sample_rectangle,
 )
 from pymc_skewgp._gaussian.tempering import TemperedDraws
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
@@ -30,7 +30,8 @@ LAST = SamplerSettings(draws=GoalSettings(NEVER, NEVER))
 
 def sample(goal="draws", n_draws=256, seed=0, **kwargs):
     rng = np.random.default_rng(seed)
-    return sample_rectangle(COV, LOWER, UPPER, n_draws, rng, goal=goal, **kwargs)
+    sampler = RectangleSampler(COV, LOWER, UPPER, kwargs.pop("settings", DEFAULT))
+    return sampler.sample(n_draws, rng, goal=goal, **kwargs)
 
 
 def test_an_easy_problem_stays_on_the_first_rung():
@@ -97,7 +98,7 @@ def test_limits_beyond_double_precision_are_refused_by_name(hair, width):
         np.errstate(all="ignore"),
         pytest.raises(DoublePrecisionError, match="double precision"),
     ):
-        sample_rectangle(DenseCovariance(cov), low, high, 256, rng, goal="draws")
+        RectangleSampler(DenseCovariance(cov), low, high).sample(256, rng, goal="draws")
 
 
 @pytest.mark.parametrize(("variance", "n"), [(9.0, 30), (9.0, 60), (30.0, 60), (100.0, 100)])
@@ -116,7 +117,7 @@ def test_errors_of_draws_are_honest_where_the_target_is_skewed(variance, n):
     ratios, means = [], []
     for seed in range(16):
         rng = np.random.default_rng(seed)
-        result = sample_rectangle(cov, lower, upper, 1024, rng, goal="draws")
+        result = RectangleSampler(cov, lower, upper).sample(1024, rng, goal="draws")
         ratios.append((result.log_prob.value - exact) / result.log_prob.std_error)
         means.append(normalized_weights(result.log_weights) @ result.u.mean(axis=0))
     assert np.mean(np.square(ratios)) < 3.0

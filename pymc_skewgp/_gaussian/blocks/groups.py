@@ -225,7 +225,8 @@ class FunctionRows:
 
     def at(self, groups: slice, coordinates: FloatArray) -> FloatArray:
         """Of some groups, shape (groups, m, N), for columns of coordinates."""
-        values = self._phi[groups] @ self._by_function(coordinates)  # (L, groups, N)
+        own = coordinates.reshape(self._mixing.shape[2], self._phi.shape[1], -1)
+        values = self._phi[groups] @ own  # (L, groups, N)
         found: FloatArray = self._mixing[groups] @ values.swapaxes(0, 1)
         return found
 
@@ -293,9 +294,6 @@ class FunctionRows:
                     in_phi[some] -= between[some, a, b][:, None] * (phi @ both)
         in_mixing = weight[:, :, None] * (self._phi @ centre.T)[:, None]
         return MixingGradient(in_phi, in_mixing - sites @ self._of_functions(spread))
-
-    def _by_function(self, coordinates: FloatArray) -> FloatArray:
-        return coordinates.reshape(self._mixing.shape[2], self._phi.shape[1], -1)
 
 
 type GroupPredictors = DenseRows | FunctionRows
@@ -459,8 +457,7 @@ class GroupBlock(SiteSteps):
 
     def _slices(self, n_draws: int) -> list[slice]:
         n, m = self._sites.shape
-        size = max(1, _PREDICTORS // max(n_draws * m, 1))
-        return [slice(i, i + size) for i in range(0, n, size)]
+        return _slices(n, _PREDICTORS // max(n_draws * m, 1))
 
 
 def _times(matrices: FloatArray, vectors: FloatArray) -> FloatArray:

@@ -19,15 +19,7 @@ N_STEPS = 8
 NOISE, CENTRE, BOUND, DRAW, DENSITY, FOLLOWS = range(6)
 N_KEPT = 6
 # Sums over the draws, for each row; `_BAR` is the derivative in what stands before it.
-(
-    FIRST,
-    SECOND,
-    CAVITY_BAR,
-    CAVITY_PRODUCT,
-    SD_BAR,
-    LIMIT_BAR,
-    NOISE_PRODUCT,
-) = range(7)
+FIRST, SECOND, CAVITY_BAR, CAVITY_PRODUCT, SD_BAR, LIMIT_BAR, NOISE_PRODUCT = range(7)
 N_SUMS = 7
 
 _SQRT_HALF = math.sqrt(0.5)

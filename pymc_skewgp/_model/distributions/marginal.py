@@ -17,9 +17,9 @@ from pymc_skewgp._gaussian.log_prob_gradient import LogProbMethod
 from pymc_skewgp._model.distributions.unified_skew_normal import (
     JointDrawsRV,
     UnifiedSkewNormal,
-    UnifiedSkewNormalRV,
     as_sun_parameters,
     known_value,
+    unified_skew_normal,
 )
 from pymc_skewgp._model.graph.data_rows import KnownData, NoisyRows, RowsOfData, rows_of_parts
 from pymc_skewgp._model.graph.data_sites import KnownSites, SitesOfData
@@ -135,7 +135,7 @@ class MarginalDataRV(JointDrawsRV):
                 "time, and these have batch dimensions."
             )
         shape = () if size is None else tuple(int(n) for n in size)
-        f = UnifiedSkewNormalRV.rng_fn(rng, *sun, (prod(shape),))
+        f = unified_skew_normal.draws(rng, (prod(shape),), *sun)
         y = self.kinds.replicated(f, random, rng)
         return y.reshape(*shape, *y.shape[1:]).astype(self.dtype)
 
@@ -277,14 +277,12 @@ class MarginalProbitRV(JointDrawsRV):
     def __init__(
         self, method: LogProbMethod = "twisted", n_draws: int = 256, **kwargs: Any
     ) -> None:
-        self.method = method
-        self.n_draws = n_draws
+        self.method, self.n_draws = method, n_draws
         super().__init__(**kwargs)
 
-    @classmethod
-    def rng_fn(cls, rng: np.random.Generator, *parameters: Any) -> Any:
-        """Draw f, then y given f; the size comes last."""
-        f = UnifiedSkewNormalRV.rng_fn(rng, *parameters)
+    def draws(self, rng: np.random.Generator, size: Any, *parameters: Any) -> Any:
+        """Draw f, then y given f."""
+        f = unified_skew_normal.draws(rng, size, *parameters)
         return (f + rng.standard_normal(f.shape) > 0).astype(np.int64)
 
 

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 from pymc.distributions.dist_math import check_icdf_value, check_parameters
 from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.variable import TensorConstant, TensorVariable
@@ -13,7 +12,6 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 from pymc_skewgp._model.distributions.unified_skew_normal import JointDrawsRV
 from pymc_skewgp._model.ops.densities import pt_log_greatest, pt_log_ndtr, pt_log_normal_mass
 from pymc_skewgp._model.ops.plain_mode import as_real
-from pymc_skewgp._validation import FloatArray
 
 
 class BernoulliProbitRV(JointDrawsRV):
@@ -24,13 +22,9 @@ class BernoulliProbitRV(JointDrawsRV):
     dtype = "int64"
     _print_name = ("BernoulliProbit", "\\operatorname{BernoulliProbit}")
 
-    @classmethod
-    def rng_fn(
-        cls, rng: np.random.Generator, eta: NDArray[Any], size: tuple[int, ...] | None
-    ) -> NDArray[np.int64]:
-        """Draw; `size` None means the shape of `eta`."""
-        noise = rng.standard_normal(np.shape(eta) if size is None else size)
-        return np.asarray(noise > -eta, dtype=np.int64)
+    def draws(self, rng: np.random.Generator, size: Any, eta: Any) -> Any:
+        """Draw."""
+        return np.asarray(rng.standard_normal(size) > -eta, dtype=np.int64)
 
 
 bernoulli_probit = BernoulliProbitRV()
@@ -124,18 +118,10 @@ class PreferenceProbitRV(JointDrawsRV):
     dtype = "int64"
     _print_name = ("PreferenceProbit", "\\operatorname{PreferenceProbit}")
 
-    @classmethod
-    def rng_fn(
-        cls,
-        rng: np.random.Generator,
-        difference: NDArray[Any],
-        noise: NDArray[Any],
-        threshold: NDArray[Any],
-        size: tuple[int, ...] | None,
-    ) -> NDArray[np.int64]:
-        """Draw; `size` None means the shape of the parameters."""
-        if size is None:
-            size = np.broadcast_shapes(*(np.shape(x) for x in (difference, noise, threshold)))
+    def draws(
+        self, rng: np.random.Generator, size: Any, difference: Any, noise: Any, threshold: Any
+    ) -> Any:
+        """Draw."""
         v = difference + noise * rng.standard_normal(size)
         return (v > threshold).astype(np.int64) - (v < -threshold)
 
@@ -257,17 +243,8 @@ class ChoiceProbitRV(JointDrawsRV):
     dtype = "int64"
     _print_name = ("ChoiceProbit", "\\operatorname{ChoiceProbit}")
 
-    @classmethod
-    def rng_fn(
-        cls,
-        rng: np.random.Generator,
-        eta: NDArray[Any],
-        sigma: NDArray[Any],
-        size: tuple[int, ...] | None,
-    ) -> NDArray[np.int64]:
-        """Draw; `size` None means the batch shape of the parameters."""
-        if size is None:
-            size = np.broadcast_shapes(eta.shape[:-1], np.shape(sigma))
+    def draws(self, rng: np.random.Generator, size: Any, eta: Any, sigma: Any) -> Any:
+        """Draw."""
         noise = rng.standard_normal((*size, eta.shape[-1]))
         return np.asarray(np.argmax(eta + np.asarray(sigma)[..., None] * noise, axis=-1))
 
@@ -427,19 +404,10 @@ class IntervalNormalRV(JointDrawsRV):
     dtype = "floatX"
     _print_name = ("IntervalNormal", "\\operatorname{IntervalNormal}")
 
-    @classmethod
-    def rng_fn(
-        cls,
-        rng: np.random.Generator,
-        mu: FloatArray,
-        sigma: FloatArray,
-        lower: FloatArray,
-        upper: FloatArray,
-        size: tuple[int, ...] | None,
-    ) -> FloatArray:
-        """Draw; `size` None means the shape of the parameters."""
-        if size is None:
-            size = np.broadcast_shapes(*(np.shape(x) for x in (mu, sigma, lower, upper)))
+    def draws(
+        self, rng: np.random.Generator, size: Any, mu: Any, sigma: Any, lower: Any, upper: Any
+    ) -> Any:
+        """Draw."""
         v = mu + sigma * rng.standard_normal(size)
         low, high = (np.broadcast_to(x, size) for x in (lower, upper))
         both = np.isfinite(low) & np.isfinite(high)

@@ -89,17 +89,10 @@ class TruncatedMvNormalRV(sun.JointDrawsRV):
     signature = "(n),(n,n),(n),(n)->(n)"
     _print_name = ("TruncatedMvNormal", "\\operatorname{TruncatedMvNormal}")
 
-    @classmethod
-    def rng_fn(
-        cls,
-        rng: np.random.Generator,
-        mu: FloatArray,
-        cov: FloatArray,
-        lower: FloatArray,
-        upper: FloatArray,
-        size: tuple[int, ...] | None,
-    ) -> FloatArray:
-        """Draw; `size` None means the batch shape of the parameters."""
+    def draws(
+        self, rng: np.random.Generator, size: Any, mu: Any, cov: Any, lower: Any, upper: Any
+    ) -> Any:
+        """Draw."""
 
         def draw_rows(n: int, matrix: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
             matrix = as_covariance("cov", symmetric(matrix))
@@ -107,8 +100,7 @@ class TruncatedMvNormalRV(sun.JointDrawsRV):
             return independent_draws(DenseCovariance(matrix), low, high, n, rng)
 
         parameters = [(cov, 2), (lower - mu, 1), (upper - mu, 1)]
-        shape = sun.batch_shape_of([(mu, 1), *parameters]) if size is None else size
-        draws = mu + sun.draw_groups(draw_rows, shape, mu.shape[-1], parameters)
+        draws = mu + sun.draw_groups(draw_rows, size, mu.shape[-1], parameters)
         return np.clip(draws, lower, upper)  # the sum may round to the far side of a limit
 
 

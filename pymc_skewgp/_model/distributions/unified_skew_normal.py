@@ -21,15 +21,10 @@ from pytensor.graph.rewriting.basic import copy_stack_trace, dfs_rewriter, node_
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-import pymc_skewgp._errors
 from pymc_skewgp import _errors
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.linalg import symmetric
-from pymc_skewgp._model.ops.densities import (
-    pt_log_density_and_orthant,
-    pt_mvn_logcdf,
-    pt_normal_log_density,
-)
+from pymc_skewgp._model.ops import densities
 from pymc_skewgp._sun.parameters import SunParameters, independent_sun_draws
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, as_covariance
@@ -161,25 +156,28 @@ def _constant(value: FloatArray) -> TensorConstant:
 
 _REPARAMETERIZE = "make it with SkewGP.prior(..., reparameterize=True)"
 # By the name of a function, and the package that it is of.
+_FIT = (
+    "pm.fit hardly moves a latent function as it stands, whose values are strongly correlated: "
+    f"{_REPARAMETERIZE}, or use pm.sample or integrate(model), which need no fit"
+)
+_MODE = (
+    "the mode of a latent function and its hyperparameters together says nothing of either, with "
+    "an amplitude of 0 as a rule: use find_hyperparameters(model), which integrates the function "
+    "out"
+)
 _ADVICE = {
-    ("find_MAP", "pymc"): "the mode of a latent function and its hyperparameters together says "
-    "nothing of either, with an amplitude of 0 as a rule: use find_hyperparameters(model), which "
-    "integrates the function out",
-    (
-        "fit",
-        "pymc",
-    ): "pm.fit hardly moves a latent function as it stands, whose values are strongly "
-    f"correlated: {_REPARAMETERIZE}, or use pm.sample or integrate(model), which need no fit",
+    ("find_MAP", "pymc"): _MODE,
+    ("find_MAP", "pymc_extras"): _MODE,
+    ("fit", "pymc"): _FIT,
     ("compile_pymc_model", "nutpie"): "nutpie samples a latent function as it stands, whose values "
     f"are strongly correlated, with few effective draws: {_REPARAMETERIZE}, or use pm.sample, "
     "which draws it exactly where it can and says why where not",
 }
-_ADVICE |= {("find_MAP", "pymc_extras"): _ADVICE["find_MAP", "pymc"]}
 _ADVICE |= {
-    (name, "pymc_extras"): _ADVICE["fit", "pymc"].replace("pm.fit", name)
+    (name, "pymc_extras"): _FIT.replace("pm.fit", name)
     for name in ("fit", "fit_laplace", "fit_pathfinder", "fit_dadvi")
 }
-_PACKAGES = tuple(str(Path(str(x.__file__)).parent) for x in (pm, pymc_skewgp._errors))
+_PACKAGES = tuple(str(Path(str(x.__file__)).parent) for x in (pm, _errors))
 
 
 def warn_of_other_methods() -> None:
@@ -200,8 +198,14 @@ def warn_of_other_methods() -> None:
             return
         advice = advice or _ADVICE.get(called)
         frame = frame.f_back
-    if advice is not None and _errors.warnings_are_wanted():
-        warnings.warn(f"{advice}.", _errors.NotConjugateWarning, skip_file_prefixes=_PACKAGES)
+    if advice is not None:
+        warn_of_other_step(f"{advice}.")
+
+
+def warn_of_other_step(message: str) -> None:
+    """Warn where neither PyMC nor this package is, but for `no_warnings`."""
+    if _errors.warnings_are_wanted():
+        warnings.warn(message, _errors.NotConjugateWarning, skip_file_prefixes=_PACKAGES)
 
 
 # Vector random variables whose equal rows are drawn together, in NumPy and under numba.
@@ -214,14 +218,25 @@ def warn_of_other_methods() -> None:
 
 
 class JointDrawsRV(RandomVariable):
-    """A random variable whose ``rng_fn`` serves a whole array of draws well."""
+    """A random variable whose ``draws(rng, size, *parameters)`` serves a whole array well."""
 
     dtype = "floatX"
+
+    def draws(self, *args: Any, **kwargs: Any) -> Any:
+        """Draws of the shape of an array of them, each of one set of the parameters."""
+        raise NotImplementedError
+
+    def rng_fn(self, rng: np.random.Generator, *parameters: Any) -> Any:
+        """`draws`; of the size, which comes last, None means the parameters' batch shape."""
+        *values, size = parameters
+        if size is None:
+            size = batch_shape_of(list(zip(values, self.ndims_params, strict=True)))
+        return self.draws(rng, size, *values)
 
 
 def batch_shape_of(parameters: Sequence[tuple[FloatArray, int]]) -> tuple[int, ...]:
     """Common shape of the batch dimensions of parameters, each with its number of core ones."""
-    return np.broadcast_shapes(*(value.shape[: value.ndim - core] for value, core in parameters))
+    return np.broadcast_shapes(*(np.shape(x)[: np.ndim(x) - core] for x, core in parameters))
 
 
 def draw_groups(
@@ -392,31 +407,16 @@ class UnifiedSkewNormalRV(JointDrawsRV):
     signature = "(p),(p,p),(p,s),(s),(s,s)->(p)"
     _print_name = ("UnifiedSkewNormal", "\\operatorname{UnifiedSkewNormal}")
 
-    @classmethod
-    def rng_fn(
-        cls,
-        rng: np.random.Generator,
-        mu: FloatArray,
-        scale: FloatArray,
-        cross_cov: FloatArray,
-        truncation: FloatArray,
-        latent_cov: FloatArray,
-        size: tuple[int, ...] | None,
-    ) -> FloatArray:
-        """Draw; `size` None means the batch shape of the parameters."""
+    def draws(self, rng: np.random.Generator, size: Any, mu: Any, *others: Any) -> Any:
+        """Draw."""
 
-        def draw_rows(n: int, *parameters: FloatArray) -> FloatArray:
-            omega, cross, gamma, latent = parameters
-            sun = SUN.from_cross_cov(
-                np.zeros(n_dims), symmetric(omega), cross, gamma, symmetric(latent)
-            )
-            return independent_sun_draws(sun.parameters, n, rng)
+        def draw_rows(n: int, omega: Any, cross: Any, gamma: Any, latent: Any) -> FloatArray:
+            centred = np.zeros(mu.shape[-1]), symmetric(omega), cross, gamma, symmetric(latent)
+            return independent_sun_draws(SUN.from_cross_cov(*centred).parameters, n, rng)
 
-        n_dims = mu.shape[-1]
-        parameters = [(scale, 2), (cross_cov, 2), (truncation, 1), (latent_cov, 2)]
-        shape = batch_shape_of([(mu, 1), *parameters]) if size is None else size
         # Rows that differ in their location alone are one group.
-        return mu + draw_groups(draw_rows, shape, n_dims, parameters)
+        parameters = list(zip(others, self.ndims_params[1:], strict=True))
+        return mu + draw_groups(draw_rows, size, mu.shape[-1], parameters)
 
 
 unified_skew_normal = UnifiedSkewNormalRV()
@@ -539,18 +539,20 @@ class UnifiedSkewNormal(pm.Continuous):
         sun = SunParameters(*parameters)
         offset = value - sun.mu
         if is_known_normal(sun):
-            return _possible(pt_normal_log_density(offset, sun.scale))
-        joint = pt_log_density_and_orthant(offset, *sun[1:])
-        return _possible(joint - pt_mvn_logcdf(sun.truncation, sun.latent_cov))
+            return _possible(densities.pt_normal_log_density(offset, sun.scale))
+        joint = densities.pt_log_density_and_orthant(offset, *sun[1:])
+        return _possible(joint - densities.pt_mvn_logcdf(sun.truncation, sun.latent_cov))
 
     def logcdf(value: Any, *parameters: Any) -> Any:
         """Log distribution function: one normal probability of p + s dimensions over one of s."""
         sun = SunParameters(*parameters)
         limits = _end_to_end(value - sun.mu, sun.truncation)
-        joint = pt_mvn_logcdf(limits, _covariance_below(sun.scale, sun.cross_cov, sun.latent_cov))
+        joint = densities.pt_mvn_logcdf(
+            limits, _covariance_below(sun.scale, sun.cross_cov, sun.latent_cov)
+        )
         if is_known_normal(sun):
             return joint
-        return _possible(joint - pt_mvn_logcdf(sun.truncation, sun.latent_cov))
+        return _possible(joint - densities.pt_mvn_logcdf(sun.truncation, sun.latent_cov))
 
 
 # Blocks put together core by core, their batch dimensions broadcast.

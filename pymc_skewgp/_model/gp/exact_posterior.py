@@ -162,10 +162,8 @@ def posterior_of(
         return can_be_integrated(gp, k, coregion)
 
     kernel, mean = functions_at(gp, point, one_kernel)
-    cov_func, mean_func = (
-        functions.ArrayCovariance(kernel, point, shared),
-        functions.ArrayMean(mean, point, shared),
-    )
+    cov_func = functions.ArrayCovariance(kernel, point, shared)
+    mean_func = functions.ArrayMean(mean, point, shared)
     only = kinds.get("")
     X, y, likelihood = (kinds, None, None) if only is None else only
     posterior = SkewGPPosterior(

@@ -289,7 +289,7 @@ def _automatic(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative
             _refuse(inner, f"inside of {type(kernel).__name__} has no derivative here: {_SMOOTH}")
     inputs = [pt.matrix(name, shape=x.type.shape) for name, x in (("X", X), ("Xs", Xs))]
     value = kernel(*inputs)
-    if not isinstance(kernel, _AUTOMATIC) and _has(value, _WITH_A_KINK):
+    if not isinstance(kernel, _AUTOMATIC) and next(_elementwise(value, _WITH_A_KINK), None):
         _refuse(
             kernel,
             "has a root or an absolute value in its graph, and is not known to be differentiable: "
@@ -318,10 +318,6 @@ def _inside(kernel: Any) -> Iterator[Any]:
         if isinstance(inner, pm_cov.BaseCovariance):
             yield inner
             yield from _inside(inner)
-
-
-def _has(value: Any, kinds: tuple[type, ...]) -> bool:
-    return any(True for _ in _elementwise(value, kinds))
 
 
 def _elementwise(value: Any, kinds: tuple[type, ...]) -> Iterator[Apply]:

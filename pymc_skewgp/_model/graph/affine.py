@@ -13,16 +13,7 @@ from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.raise_op import CheckAndRaise
 from pytensor.sparse.math import StructuredDot, TrueDot
-from pytensor.tensor.basic import (
-    Alloc,
-    AllocDiag,
-    ExtractDiag,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-)
+from pytensor.tensor import basic, subtensor
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.einsum import Einsum
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -35,33 +26,26 @@ from pytensor.tensor.math import Any as AnyOf
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-    indices_from_subtensor,
-)
 
 from pymc_skewgp._model.ops.plain_mode import is_constant, plain_function
 
 # Linear in all inputs together.
-LINEAR = (Join, MakeVector)
+LINEAR = (basic.Join, basic.MakeVector)
 _LINEAR_SCALAR = (scalar.Add, scalar.Sub, scalar.Neg, scalar.Identity, scalar.Second)
 # Linear in the first input, the others being no functions of x.
 LINEAR_IN_FIRST = (
-    AdvancedSubtensor,
-    Alloc,
+    subtensor.AdvancedSubtensor,
+    basic.Alloc,
     DimShuffle,
     JoinDims,
     Reshape,
-    ScalarFromTensor,
+    basic.ScalarFromTensor,
     SpecifyShape,
-    Split,
+    basic.Split,
     SplitDims,
-    Subtensor,
+    subtensor.Subtensor,
     Sum,
-    TensorFromScalar,
+    basic.TensorFromScalar,
     ViewOp,
 )
 # Linear in any one input, the others being no functions of x.
@@ -219,7 +203,7 @@ def _keeps_affine(node: Apply, places: list[int]) -> bool:
         return False  # disconnected_grad and its like: the Jacobian is not that of the value
     if isinstance(op, _MULTILINEAR):
         return len(places) == 1
-    if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
+    if isinstance(op, subtensor.IncSubtensor | subtensor.AdvancedIncSubtensor):
         return set(places) <= {0, 1}
     if isinstance(op, CumOp):
         return op.mode == "add"
@@ -277,8 +261,8 @@ _SCALAR = tuple(
     )
 )  # fmt: skip
 _TENSOR = (
-    *LINEAR, AllocDiag, Cholesky, CholeskySolve, CumOp, Dot, Einsum, ExtractDiag, LogSoftmax,
-    LogSumExp, Prod, Softmax, SolveTriangular,
+    *LINEAR, basic.AllocDiag, Cholesky, CholeskySolve, CumOp, Dot, Einsum, basic.ExtractDiag,
+    LogSoftmax, LogSumExp, Prod, Softmax, SolveTriangular,
 )  # fmt: skip
 # Where their argument is positive: the root of a square is no analytic function, nor what follows
 # from its logarithm; ArcCosh and ArcCos, which give |x| too, are not in the list.
@@ -294,7 +278,7 @@ _IN_FIRST = (*LINEAR_IN_FIRST, CheckAndRaise)
 _EQUALITIES, _ORDERS = (scalar.EQ, scalar.NEQ), (scalar.LT, scalar.LE, scalar.GT, scalar.GE)
 # Of conditions; PyMC has a product for both.
 _LOGICAL = (scalar.AND, scalar.OR, scalar.Invert, scalar.Mul)
-_OF_ALL = (All, AnyOf, DimShuffle, Alloc)
+_OF_ALL = (All, AnyOf, DimShuffle, basic.Alloc)
 
 
 def is_analytic(graphs: Sequence[Variable], xs: Sequence[Variable]) -> bool:
@@ -346,7 +330,7 @@ def _keeps_analytic(node: Apply, places: list[int], known: list[bool | None]) ->
         return is_positive(node.inputs[0])
     if isinstance(op, Elemwise):
         return isinstance(op.scalar_op, _SCALAR)
-    if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
+    if isinstance(op, subtensor.IncSubtensor | subtensor.AdvancedIncSubtensor):
         return set(places) <= {0, 1}
     return isinstance(op, _TENSOR) or (isinstance(op, _IN_FIRST) and places == [0])
 
@@ -365,7 +349,7 @@ def is_positive(x: Variable) -> bool:
         return any(known) and all(a or _is_square(y) for a, y in zip(known, inputs, strict=True))
     if _is_of(x.owner, _POSITIVE_OF_POSITIVE):
         return all(is_positive(y) for y in inputs)
-    first = _is_of(x.owner, (scalar.Pow,), (*_IN_FIRST, DimShuffle, Alloc, Sum))
+    first = _is_of(x.owner, (scalar.Pow,), (*_IN_FIRST, DimShuffle, basic.Alloc, Sum))
     return first and is_positive(inputs[0])
 
 
@@ -394,7 +378,15 @@ def _is_minus_infinity(x: Variable) -> bool:
 # A user may write exp(f)[index] for exp(f[index]): only in the second form is what the function is
 # of, f[index], affine in f.
 
-_LAYOUT = (AdvancedSubtensor, Alloc, JoinDims, Reshape, SpecifyShape, SplitDims, Subtensor)
+_LAYOUT = (
+    subtensor.AdvancedSubtensor,
+    basic.Alloc,
+    JoinDims,
+    Reshape,
+    SpecifyShape,
+    SplitDims,
+    subtensor.Subtensor,
+)
 # More than any model has, so that no graph is rewritten for ever.
 _MOST = 500
 
@@ -417,13 +409,13 @@ def entries_by_name(graph: Any) -> Any:
     """
     found = {}
     for node in io_toposort([], [graph]):
-        if not isinstance(node.op, Subtensor):
+        if not isinstance(node.op, subtensor.Subtensor):
             continue
         vector = node.inputs[0].owner
         if vector is not None and isinstance(vector.op, DimShuffle):
             order = vector.op.new_order
             vector = vector.inputs[0].owner if order[0] == 0 and len(set(order)) < 3 else None
-        index, *others = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
+        index, *others = subtensor.indices_from_subtensor(node.inputs[1:], node.op.idx_list)
         whole = all(other == slice(None) for other in others)
         entries = [] if vector is None or not whole else _entries(vector)
         if entries and isinstance(index, Constant) and np.ndim(index.data) == 0:
@@ -435,10 +427,14 @@ def entries_by_name(graph: Any) -> Any:
 
 def _entries(vector: Apply) -> list[Any]:
     """Scalars that a vector is stacked from; none where that is not known."""
-    if isinstance(vector.op, MakeVector):
+    if isinstance(vector.op, basic.MakeVector):
         return list(vector.inputs)
     lengths = [x.type.shape[0] for x in vector.inputs if x.type.ndim == 1]
-    if not isinstance(vector.op, Join) or len(lengths) < len(vector.inputs) or None in lengths:
+    if (
+        not isinstance(vector.op, basic.Join)
+        or len(lengths) < len(vector.inputs)
+        or None in lengths
+    ):
         return []
     parts = zip(vector.inputs, lengths, strict=True)
     return [part[i] for part, length in parts for i in range(length)]
@@ -475,7 +471,7 @@ def _leaves_in_place(node: Apply) -> bool:
     """Whether an operation only states a shape."""
     before, after = node.inputs[0].type, node.outputs[0].type
     same = before.ndim == after.ndim and before.broadcastable == after.broadcastable
-    return isinstance(node.op, Alloc | SpecifyShape) and same
+    return isinstance(node.op, basic.Alloc | SpecifyShape) and same
 
 
 def _earlier(node: Apply) -> Any:

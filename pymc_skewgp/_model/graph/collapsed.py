@@ -14,22 +14,10 @@ from xarray import DataTree
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.marginal import MarginalDataRV, MarginalProbitRV, rows_given
 from pymc_skewgp._model.gp.process import process_of_values
-from pymc_skewgp._model.graph import analysis, data_rows
+from pymc_skewgp._model.graph import affine, analysis, data_rows, data_sites, likelihoods
 from pymc_skewgp._model.graph import gaussian_terms as of_block
-from pymc_skewgp._model.graph.affine import uses_values, why_not_affine
-from pymc_skewgp._model.graph.data_sites import SitesOfData
+from pymc_skewgp._model.graph import members as kinds
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian, design_and_offset, joint_prior
-from pymc_skewgp._model.graph.likelihoods import MVNORMAL, PROBIT
-from pymc_skewgp._model.graph.members import (
-    Member,
-    as_member,
-    is_function,
-    is_gaussian,
-    is_typed,
-    latent_dimensions,
-    mean_and_spread,
-    warn_of_scale,
-)
 from pymc_skewgp._model.graph.sites import distribution_name, recognised
 from pymc_skewgp._model.ops.densities import interval_limits, label_intervals, static_n_latent
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -79,7 +67,7 @@ def mean_coefficients(
     candidates = [
         rv
         for rv in model.free_RVs
-        if rv in above and is_gaussian(model, rv) and model.rvs_to_transforms[rv] is None
+        if rv in above and kinds.is_gaussian(model, rv) and model.rvs_to_transforms[rv] is None
     ]
     chosen: list[Any] = []
     grows = True
@@ -98,12 +86,12 @@ def _are_coefficients(
     below = [x for rv in rest if rv not in chosen for x in (rv.owner.inputs if rv.owner else ())]
     means = [mean]
     for rv in chosen:
-        own, spread = mean_and_spread(rv)
+        own, spread = kinds.mean_and_spread(rv)
         means.append(own)
         below += spread
-    if any(uses_values([*others, *below], rv, chosen) for rv in chosen):
+    if any(affine.uses_values([*others, *below], rv, chosen) for rv in chosen):
         return False
-    return all(why_not_affine(graph, chosen) is None for graph in means)
+    return all(affine.why_not_affine(graph, chosen) is None for graph in means)
 
 
 def with_coefficients(
@@ -114,8 +102,8 @@ def with_coefficients(
     # Not from the mean, which coefficients are to be gone from.
     shape = pt.stack([others[0].shape[0]])
     about = SunParameters(pt.zeros(shape), *others)
-    process = Member("", pt.vector(), mean, shape, about, n_latent, is_function=True)
-    return joint_prior([process, *(as_member(model, rv) for rv in coefficients)])
+    process = kinds.Member("", pt.vector(), mean, shape, about, n_latent, is_function=True)
+    return joint_prior([process, *(kinds.as_member(model, rv) for rv in coefficients)])
 
 
 class AffineMean(NamedTuple):
@@ -143,10 +131,10 @@ def affine_mean(variables: Sequence[Any], coefficients: Sequence[Any], mean: Any
     """
     known = OwnScale(variables)
     (graph,) = known.replace_rvs_by_values([mean])
-    members = [as_member(known, rv) for rv in coefficients]
+    members = [kinds.as_member(known, rv) for rv in coefficients]
     nothing = SunParameters(*(pt.zeros(0) for _ in SunParameters._fields))
     shape = pt.stack([graph.shape[0]])
-    process = Member("", pt.vector(), graph, shape, nothing, 0, is_function=True)
+    process = kinds.Member("", pt.vector(), graph, shape, nothing, 0, is_function=True)
     design, offset = design_and_offset(process, members)
     prior = joint_prior(members)
     back = {value: rv for rv, value in known.rvs_to_values.items()}
@@ -155,7 +143,7 @@ def affine_mean(variables: Sequence[Any], coefficients: Sequence[Any], mean: Any
 
 
 # Terms, and sites on their last rows.
-Evidence = tuple[EvidenceTerms, tuple[SitesOfData, ...]]
+Evidence = tuple[EvidenceTerms, tuple[data_sites.SitesOfData, ...]]
 
 
 def evidences_of_variables(model: pm.Model) -> dict[str, Evidence]:
@@ -169,7 +157,7 @@ def evidences_of_variables(model: pm.Model) -> dict[str, Evidence]:
 
 def marginal_evidence(
     model: pm.Model, rv: Any, drawn: bool
-) -> tuple[EvidenceTerms, tuple[SitesOfData, ...], list[Any]]:
+) -> tuple[EvidenceTerms, tuple[data_sites.SitesOfData, ...], list[Any]]:
     """With the coefficients of the mean that were integrated out; where all is `drawn` none are.
 
     Such a variable has no function to draw them with.
@@ -177,9 +165,9 @@ def marginal_evidence(
     terms, sites = _of_marginal(model, rv)
     parameters = list(rv.owner.op.dist_params(rv.owner))
     sun = SunParameters(*parameters[: len(SunParameters._fields)])
-    kinds = getattr(rv.owner.op, "kinds", None)
-    several = kinds is not None and any(part.n_functions > 1 for part in kinds.parts)
-    if drawn or several or latent_dimensions(sun) != 0:
+    data = getattr(rv.owner.op, "kinds", None)
+    several = data is not None and any(part.n_functions > 1 for part in data.parts)
+    if drawn or several or kinds.latent_dimensions(sun) != 0:
         return terms, sites, []
     rest = [x for x in [*model.basic_RVs, *model.potentials] if x is not rv]
     learnt = [x for part in sites for x in part.parameters]
@@ -222,12 +210,12 @@ def _of_marginal(model: pm.Model, rv: Any, sun: SunParameters | None = None) -> 
         parameters[: len(sun)] = sun
     if isinstance(rv.owner.op, MarginalDataRV):
         own, rows, sites, _ = rows_given(rv.owner.op, model.rvs_to_values[rv], parameters)
-        n_latent = latent_dimensions(parameters[: len(SunParameters._fields)])
+        n_latent = kinds.latent_dimensions(parameters[: len(SunParameters._fields)])
         return evidence_terms(known_sun(own, n_latent), rows), sites
     if rv.type.ndim != 1:
         raise ValueError(f"{rv.name} has batch dimensions: give each data set a variable.")
-    sun = known_sun(SunParameters(*parameters), latent_dimensions(parameters))
-    labels = of_block.checked(rv.name, model.rvs_to_values[rv], PROBIT)
+    sun = known_sun(SunParameters(*parameters), kinds.latent_dimensions(parameters))
+    labels = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.PROBIT)
     lower, upper, noise = label_intervals(labels)
     return evidence_terms(
         sun, data_rows.NoisyRows(noise, lower, upper, of_block.nowhere(lower), of_block.zero())
@@ -240,11 +228,11 @@ def evidence_of_values(model: pm.Model, rv: Any) -> EvidenceTerms | None:
     None for any other variable, and where no parameters are free.
     """
     found = recognised(model, rv)
-    if found is None or found.likelihood is not MVNORMAL:
+    if found is None or found.likelihood is not likelihoods.MVNORMAL:
         return None
     if set(model.free_RVs).isdisjoint(ancestors(found.rows.graphs)):
         return None
-    value = of_block.checked(rv.name, model.rvs_to_values[rv], MVNORMAL)
+    value = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.MVNORMAL)
     mean = pt.broadcast_to(found.rows.predictor, found.rows.shape).ravel()
     origin = pt.zeros_like(mean, dtype="float64")
     none = pt.zeros(0, dtype="float64")
@@ -318,7 +306,7 @@ class Collapsed(NamedTuple):
     """
 
     evidences: list[EvidenceTerms | FactorTerms]
-    sites: list[tuple[SitesOfData, ...]]
+    sites: list[tuple[data_sites.SitesOfData, ...]]
     rest: list[Any]
     blocks: list[analysis.BlockGraph | None]
     designs: list[of_block.SiteDesign | JointGaussian | None]
@@ -327,7 +315,7 @@ class Collapsed(NamedTuple):
     def add(
         self,
         terms: EvidenceTerms | FactorTerms,
-        sites: tuple[SitesOfData, ...],
+        sites: tuple[data_sites.SitesOfData, ...],
         block: analysis.BlockGraph | None,
         design: of_block.SiteDesign | JointGaussian | None,
     ) -> None:
@@ -378,7 +366,7 @@ def collapse_model(model: pm.Model, *, drawn: bool = False) -> Collapsed:
         raise found.obstacle
     for block in found.collapsed.blocks:
         for name in [] if block is None else block.names:
-            warn_of_scale(model, model[name], stacklevel=4)
+            kinds.warn_of_scale(model, model[name], stacklevel=4)
     return found.collapsed
 
 
@@ -396,7 +384,7 @@ def parts_of_model(model: pm.Model, *, drawn: bool = False) -> ModelParts:
                 found.add(terms, known, None, None)
                 gone.update(x.name for x in (rv, *chosen))
         for rv in model.free_RVs:
-            if not is_function(rv) or rv.name in gone:
+            if not kinds.is_function(rv) or rv.name in gone:
                 continue
             try:
                 block = _block_of(model, rv, drawn)
@@ -470,7 +458,9 @@ def _without_evidence(
 
 def _described(model: pm.Model, rv: Any) -> str:
     transform = model.rvs_to_transforms[rv]
-    bounded = f", bounded by the transform {transform.name}" if transform and is_typed(rv) else ""
+    bounded = (
+        f", bounded by the transform {transform.name}" if transform and kinds.is_typed(rv) else ""
+    )
     return f"{rv.name} ({distribution_name(rv)}{bounded})"
 
 
@@ -507,7 +497,7 @@ def collapse_process(
 
     With `without_coefficients` Gaussian coefficients of its mean are integrated out as well.
     """
-    parts = data_rows.sites_last(parts)
+    parts = sorted(parts, key=lambda part: part.sites is not None)  # their predictors are last
     sun = process_of_values(gp, [part.values for part in parts], 0.0, coregion)
     terms = evidence_terms(*data_rows.rows_of_parts(sun, parts))
     sites = tuple(part.sites for part in parts if part.sites is not None)
@@ -531,8 +521,8 @@ def collapse_process(
 
 def _without_means(model: pm.Model, block: analysis.Block) -> analysis.Block:
     """A block without its Gaussian variables that the means of its functions depend on."""
-    kept = {rv for rv in block.members if is_function(rv)}
-    means = [mean_and_spread(rv)[0] for rv in kept]
+    kept = {rv for rv in block.members if kinds.is_function(rv)}
+    means = [kinds.mean_and_spread(rv)[0] for rv in kept]
     above = set(ancestors(means)).difference(kept)
     return analysis.part_of(model, block, [rv for rv in block.members if rv not in above])
 
@@ -541,8 +531,8 @@ def _block_of(model: pm.Model, rv: Any, drawn: bool) -> analysis.BlockGraph:
     """A block of rows alone, or of rows and sites."""
     try:
         block = analysis.block_of(model, rv)
-        functions = [x.owner for x in block.members if is_function(x)]
-        if not drawn and any(latent_dimensions(x.op.dist_params(x)) != 0 for x in functions):
+        functions = [x.owner for x in block.members if kinds.is_function(x)]
+        if not drawn and any(kinds.latent_dimensions(x.op.dist_params(x)) != 0 for x in functions):
             block = _without_means(model, block)
         if all(y.rows.mixture is None for y in block.observed):
             return analysis.block_graph(model, block)

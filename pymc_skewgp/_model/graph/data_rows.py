@@ -445,11 +445,6 @@ def rows_of_parts(
     return sun, joined_rows(rows)
 
 
-def sites_last(parts: Sequence[RowsOfData]) -> list[RowsOfData]:
-    """Parts in the order in which evidences have them: predictors of sites after all rows."""
-    return sorted(parts, key=lambda part: part.sites is not None)
-
-
 def predictor(sun: SunParameters, A: Any, a: Any = 0.0) -> SunParameters:
     """A f + a."""
     return sun._replace(mu=a + A @ sun.mu, scale=A @ sun.scale @ A.T, cross_cov=A @ sun.cross_cov)

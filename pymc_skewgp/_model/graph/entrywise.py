@@ -134,11 +134,6 @@ def _elementwise(node: Apply, inputs: list[Axes | None]) -> list[Axes | None]:
     return [merged for _ in node.outputs]
 
 
-def _first_alone(node: Apply, inputs: list[Axes | None]) -> list[Axes | None]:
-    """Of values that are those of the first input: checks, conversions, shapes made explicit."""
-    return [inputs[0]]
-
-
 def _dimshuffle(node: Apply, inputs: list[Axes | None]) -> list[Axes | None]:
     (found,) = inputs
     assert found is not None
@@ -304,7 +299,8 @@ _RULES: tuple[tuple[tuple[type, ...], _Rule], ...] = (
     ((DimShuffle,), _dimshuffle),
     ((LogSumExp, CAReduce, Argmax), _reduction),
     ((Softmax, LogSoftmax, CumOp, SortOp, ArgSortOp), _along_axis),
-    ((CheckAndRaise, SpecifyShape, ViewOp), _first_alone),
+    # Values that are those of the first input: checks, conversions, shapes made explicit.
+    ((CheckAndRaise, SpecifyShape, ViewOp), lambda node, inputs: [inputs[0]]),
     ((basic.Join,), _join),
     ((basic.Alloc,), _alloc),
     ((subtensor.Subtensor,), _subtensor),
@@ -331,7 +327,12 @@ def checked_by_entry(log_prob: Any, x: Variable, broken: float = -np.inf) -> Any
     Checks of what does not depend on `x` stay: they raise an error when they are evaluated.
     """
     while True:  # one at a time: a replacement makes new nodes of all that follows
-        node = next((v for v in _checks(log_prob, x)), None)
+        checks: Any = (
+            v
+            for v in io_toposort([x], [log_prob])
+            if isinstance(v.op, CheckParameterValue) and v.op.can_be_replaced_by_ninf
+        )
+        node = next((v for v in checks if any(_depends(y, x) for y in v.inputs[1:])), None)
         if node is None:
             return log_prob
         value, conditions = node.inputs[0], node.inputs[1:]
@@ -345,16 +346,6 @@ def checked_by_entry(log_prob: Any, x: Variable, broken: float = -np.inf) -> Any
         log_prob = graph_replace([log_prob], {node.outputs[0]: value}, strict=False)[0]
 
 
-def _checks(log_prob: Any, x: Variable) -> list[Any]:
-    return [
-        node
-        for node in io_toposort([x], [log_prob])
-        if isinstance(node.op, CheckParameterValue)
-        and node.op.can_be_replaced_by_ninf
-        and any(_depends(condition, x) for condition in node.inputs[1:])
-    ]
-
-
 def _depends(graph: Variable, x: Variable) -> bool:
     return x in ancestors([graph])
 
@@ -364,20 +355,15 @@ def _parts(condition: Any) -> list[Any]:
     node = condition.owner
     if node is None:
         return [condition]
-    if isinstance(node.op, DimShuffle) and condition.type.ndim <= node.inputs[0].type.ndim:
-        return _parts(node.inputs[0])
-    if isinstance(node.op, basic.ScalarFromTensor | basic.TensorFromScalar):
-        return _parts(node.inputs[0])
-    if isinstance(node.op, basic.MakeVector):
-        return [part for v in node.inputs for part in _parts(v)]
-    if isinstance(node.op, basic.Join):
+    if isinstance(node.op, basic.MakeVector | basic.Join):
         return [part for v in node.inputs for part in _parts(v)]
     whole = node.inputs[0]
+    same = isinstance(node.op, basic.ScalarFromTensor | basic.TensorFromScalar)
+    if isinstance(node.op, DimShuffle):
+        same = condition.type.ndim <= whole.type.ndim
     if isinstance(node.op, CAReduce) and isinstance(node.op.scalar_op, scalar.AND):
-        axis = node.op.axis
-        if axis is None or len(axis) == whole.type.ndim:
-            return _parts(whole)
-    return [condition]
+        same = node.op.axis is None or len(node.op.axis) == whole.type.ndim
+    return _parts(whole) if same else [condition]
 
 
 def _aligned(part: Any, ndim: int) -> Any:

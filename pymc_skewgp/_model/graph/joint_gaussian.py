@@ -115,19 +115,12 @@ def assembled(
     blocks: Blocks, rows: Any, columns: Any, heights: list[Any], widths: list[Any]
 ) -> Any:
     """The matrix of these blocks."""
-    return pt.concatenate(
-        [
-            pt.concatenate(
-                [
-                    blocks.get((i, j), pt.zeros((height, width)))
-                    for j, width in zip(columns, widths, strict=True)
-                ],
-                axis=1,
-            )
-            for i, height in zip(rows, heights, strict=True)
-        ],
-        axis=0,
-    )
+    columns = list(zip(columns, widths, strict=True))
+    lines = [
+        [blocks.get((i, j), pt.zeros((height, width))) for j, width in columns]
+        for i, height in zip(rows, heights, strict=True)
+    ]
+    return pt.concatenate([pt.concatenate(line, axis=1) for line in lines], axis=0)
 
 
 class JointGaussian(NamedTuple):

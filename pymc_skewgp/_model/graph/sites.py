@@ -22,15 +22,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.gp.functions import is_random
-from pymc_skewgp._model.graph.affine import (
-    affine_coefficients,
-    lifted_layout,
-    stays_in_place,
-    uses_values,
-    why_not_affine,
-)
-from pymc_skewgp._model.graph.entrywise import Coupling, checked_by_entry, coupling, rebuilt
-from pymc_skewgp._model.graph.likelihoods import LIKELIHOODS, Likelihood, RowGraphs, rows_of
+from pymc_skewgp._model.graph import affine, entrywise, likelihoods
 from pymc_skewgp._model.graph.members import as_member
 from pymc_skewgp._model.ops.plain_mode import in_double
 
@@ -62,8 +54,8 @@ class Observed(NamedTuple):
     """
 
     name: str
-    likelihood: Likelihood
-    rows: RowGraphs
+    likelihood: likelihoods.Likelihood
+    rows: likelihoods.RowGraphs
     values: Any
 
 
@@ -145,7 +137,7 @@ def _observed_as_rows(model: pm.Model, rv: Any, other: Any) -> Observed:
             raise NotConjugateError(
                 f"the {what} or the limits of {other.name} depend on {rv.name}.", otherwise
             )
-        operation = why_not_affine(found.rows.predictor, [rv])
+        operation = affine.why_not_affine(found.rows.predictor, [rv])
         if operation is not None:
             raise NotConjugateError(
                 f"the {found.likelihood.name} predictor of {other.name} is not known to be affine "
@@ -157,7 +149,7 @@ def _observed_as_rows(model: pm.Model, rv: Any, other: Any) -> Observed:
     if isinstance(other.owner.op, PartialObservedRV):
         remedy = "Leave them out: the mean and the covariance of those seen."
     link = " without the probit link" if isinstance(other.owner.op, BernoulliRV) else ""
-    known = ", ".join(x.variables for x in LIKELIHOODS)
+    known = ", ".join(x.variables for x in likelihoods.LIKELIHOODS)
     raise NoRowsError(
         f"{other.name}, which depends on {rv.name}, is {distribution_name(other)}{link}; the "
         f"exact step is for predictors affine in {rv.name} under one of these: {known}.",
@@ -210,7 +202,7 @@ def recognised(model: pm.Model, other: Any) -> Observed | None:
     if other not in model.observed_RVs:
         return None
     values = model.rvs_to_values[other]
-    found = rows_of(other, values)
+    found = likelihoods.rows_of(other, values)
     if found is None:
         return None
     likelihood, rows = found
@@ -218,17 +210,19 @@ def recognised(model: pm.Model, other: Any) -> Observed | None:
     return Observed(other.name, likelihood, rows, values)
 
 
-def outside_predictor(rows: RowGraphs, rv: Any) -> bool:
+def outside_predictor(rows: likelihoods.RowGraphs, rv: Any) -> bool:
     """Whether a variable enters the noise or the limits of rows."""
     rest = [x for x in rows.graphs if x is not rows.predictor]
-    return uses_values(rest, rv, [])
+    return affine.uses_values(rest, rv, [])
 
 
 def _depends_directly(other: Variable, rv: Variable, model: pm.Model) -> bool:
     """Whether a path leads from `rv` to `other` that meets no other variable of the model."""
     if other.owner is None:
         return False
-    return uses_values(other.owner.inputs, rv, [v for v in model.basic_RVs if v is not other])
+    return affine.uses_values(
+        other.owner.inputs, rv, [v for v in model.basic_RVs if v is not other]
+    )
 
 
 _REMEDY = "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True)."
@@ -357,15 +351,16 @@ def _split(model: pm.Model, rv: Any, log_prob: Any, members: list[Any]) -> _Spli
     found = _at_predictor(log_prob, xs, data)
     if isinstance(found, _Split):
         return found
-    later = _at_predictor(lifted_layout(log_prob, xs), xs, data)
+    later = _at_predictor(affine.lifted_layout(log_prob, xs), xs, data)
     if isinstance(later, _Split):
         return later
     reason = found or later
     if reason is None:
         raise NotSitesError(
             f"the log probability of {name} depends on {names} by no one predictor that is affine "
-            f"in {names} and has an entry for each observation: {why_not_affine(log_prob, xs)} is "
-            "in between, or observations see several predictors, as means of a mixture's parts.",
+            f"in {names} and has an entry for each observation: "
+            f"{affine.why_not_affine(log_prob, xs)} is in between, or observations see several "
+            "predictors, as means of a mixture's parts.",
             _REMEDY,
         )
     how = "couples them" if reason.certain else "is not known to keep them apart"
@@ -376,7 +371,7 @@ def _split(model: pm.Model, rv: Any, log_prob: Any, members: list[Any]) -> _Spli
     )
 
 
-def _at_predictor(log_prob: Any, xs: list[Any], data: Any) -> _Split | Coupling | None:
+def _at_predictor(log_prob: Any, xs: list[Any], data: Any) -> _Split | entrywise.Coupling | None:
     """The split at the best predictor, or what is in the way."""
     reason, best = None, None
     for predictor in _narrows(log_prob, xs):
@@ -384,16 +379,16 @@ def _at_predictor(log_prob: Any, xs: list[Any], data: Any) -> _Split | Coupling 
             continue
         eta = pt.tensor("eta", dtype="float64", shape=log_prob.type.shape)
         try:
-            own = checked_by_entry(rebuilt(log_prob, predictor, eta), eta)
+            own = entrywise.checked_by_entry(entrywise.rebuilt(log_prob, predictor, eta), eta)
         except ValueError:  # of another length, which its type does not say: not of the rows
             continue
-        found = coupling(own, eta)
+        found = entrywise.coupling(own, eta)
         if found is not None:
             reason = reason or found
             continue
         split = _Split(predictor, eta, own)
         # Where the predictor is the variable itself no design matrix is needed.
-        if len(xs) == 1 and stays_in_place(predictor, xs[0]):
+        if len(xs) == 1 and affine.stays_in_place(predictor, xs[0]):
             return split
         best = best or split
     return best or reason
@@ -432,19 +427,19 @@ def _narrows(graph: Any, xs: Sequence[Any]) -> list[Any]:
         if i >= len(xs) - 1 and reach <= i and (last[v] >= 0 or v is graph):
             narrow.append(v)
         reach = max(reach, last[v])
-    return [v for v in reversed(narrow) if why_not_affine(v, xs) is None]
+    return [v for v in reversed(narrow) if affine.why_not_affine(v, xs) is None]
 
 
 def _as_sites(model: pm.Model, rv: Any, members: list[Any], split: _Split) -> ObservedSites:
     values = model.rvs_to_values[rv]
     shape = pt.stack(list(values.shape)[: split.log_prob.type.ndim] or [1])
     known = [as_member(model, x) for x in members]
-    A, a = affine_coefficients(
+    A, a = affine.affine_coefficients(
         split.predictor, [x.value for x in known], [x.origin for x in known], shape
     )
     eta = pt.tensor("eta", dtype="float64", shape=(None,))
     whole = eta if split.eta.type.ndim == 1 else eta.reshape(shape, ndim=split.eta.type.ndim)
-    log_prob = rebuilt(split.log_prob, split.eta, whole)
+    log_prob = entrywise.rebuilt(split.log_prob, split.eta, whole)
     log_prob = pt.broadcast_to(log_prob, shape).ravel()
     used = set(graph_inputs([x for x in (A, a, log_prob) if x is not None]))
     own = [x.value for x in known]

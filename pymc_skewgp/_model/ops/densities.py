@@ -13,7 +13,7 @@ from pytensor.compile import optdb
 from pytensor.gradient import DisconnectedType, disconnected_grad, grad_not_implemented
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.rewriting.basic import graph_rewriter
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.variable import TensorVariable
@@ -31,18 +31,6 @@ from pymc_skewgp._validation import FloatArray, as_count
 # Implementations for numba that are imported when PyTensor first compiles for it.
 
 
-class _Import(GraphRewriter):
-    """A rewrite that changes nothing: it makes sure that a module has been imported."""
-
-    def __init__(self, module: str) -> None:
-        super().__init__()
-        self.module = module
-
-    def apply(self, fgraph: Any) -> None:
-        """Import the module."""
-        importlib.import_module(self.module)
-
-
 def import_for_numba(module: str) -> None:
     """Have `module`, which registers implementations, imported before the backend needs them.
 
@@ -50,7 +38,12 @@ def import_for_numba(module: str) -> None:
     pay for it. Rewrites with the tag of a backend run for every function that is compiled for it,
     and for no other.
     """
-    optdb.register(f"import_{module}", _Import(module), "numba", position=-1)
+
+    @graph_rewriter
+    def imported(fgraph: Any) -> None:
+        importlib.import_module(module)
+
+    optdb.register(f"import_{module}", imported, "numba", position=-1)
 
 
 # An Op whose first output is a value and whose others are its derivatives, one for each input.
@@ -90,7 +83,8 @@ class ValueWithDerivatives(Op):
 
     def make_node(self, *inputs: Any) -> Apply:
         """Node with the value and a derivative for each input; inputs become float64."""
-        variables = [pt.as_tensor_variable(x) for x in inputs]
+        variables = [pt.cast(pt.as_tensor_variable(x), "float64") for x in inputs]
+        known: dict[str, int] = {}
         dims = self.input_dims()
         names = self.input_names[: len(dims)]  # the last may be left out
         for name, own, x in zip(names, dims, variables, strict=True):
@@ -99,24 +93,16 @@ class ValueWithDerivatives(Op):
                     f"{name} must have {len(own)} dimension(s), got {x.type.ndim}: "
                     "batches go through `with_batches`."
                 )
-        variables = [pt.cast(x, "float64") for x in variables]
-        known = self._known_lengths(variables)
+            for dim, length in zip(own, x.type.shape, strict=True):
+                if length is not None and known.setdefault(dim, length) != length:
+                    found = ", ".join(str(x.type.shape) for x in variables)
+                    raise ValueError(
+                        f"{', '.join(self.input_names)} must be of one length {dim} each, "
+                        f"got shapes {found}."
+                    )
         shapes = [tuple(known.get(dim) for dim in own) for own in dims]
         derivatives = [pt.tensor(dtype="float64", shape=shape) for shape in shapes]
         return Apply(self, variables, [pt.dscalar(), *derivatives])
-
-    def _known_lengths(self, variables: Sequence[Any]) -> dict[str, int]:
-        """Static lengths by name of the dimension; those of one name must agree."""
-        known: dict[str, int] = {}
-        for own, x in zip(self.input_dims(), variables, strict=True):
-            for dim, length in zip(own, x.type.shape, strict=True):
-                if length is not None and known.setdefault(dim, length) != length:
-                    shapes = ", ".join(str(x.type.shape) for x in variables)
-                    raise ValueError(
-                        f"{', '.join(self.input_names)} must be of one length {dim} each, "
-                        f"got shapes {shapes}."
-                    )
-        return known
 
     def infer_shape(self, node: Apply, input_shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Shapes of the outputs from those of the inputs."""

@@ -223,7 +223,10 @@ def evidence_of(
     finite = (x for x in parameters if x is not parameters.truncation)
     if not all(np.isfinite(x).all() for x in (noise, *finite)):
         return nothing
-    cov = _joint(parameters)
+    # Of rows that repeat it is their own, all of it, and of those that share theirs nothing.
+    own_noise = noise if noise.ndim == 1 else np.where(counts > 1, noise.diagonal(), 0.0)
+    cross = parameters.cross_cov
+    cov = symmetric(np.block([[parameters.latent_cov, cross.T], [cross, parameters.scale]]))
     if not _is_covariance(cov):
         return nothing
     add_noise(cov[s:, s:], noise)
@@ -232,7 +235,7 @@ def evidence_of(
         np.concatenate([np.full(s, np.inf), upper - mu]),
         np.concatenate([np.full(s, np.nan), value - mu]),
         cov,
-        np.concatenate([np.zeros(s), _own_noise(noise, counts)]),
+        np.concatenate([np.zeros(s), own_noise]),
         -parameters.truncation,
         np.full(s, np.inf),
         parameters.latent_cov,
@@ -264,17 +267,6 @@ def evidence_of(
         *map(np.zeros_like, repeats),
     )
     return np.asarray(found), *(np.ascontiguousarray(x) for x in derivatives)
-
-
-def _own_noise(noise: FloatArray, counts: FloatArray) -> FloatArray:
-    """Variances of noise that is each row's own, as that of rows that repeat is; 0 for others."""
-    return noise if noise.ndim == 1 else np.where(counts > 1, noise.diagonal(), 0.0)
-
-
-def _joint(sun: SunParameters) -> FloatArray:
-    """Covariance of the latent variable and of f, symmetric."""
-    cov: FloatArray = np.block([[sun.latent_cov, sun.cross_cov.T], [sun.cross_cov, sun.scale]])
-    return symmetric(cov)
 
 
 def _is_covariance(matrix: FloatArray) -> bool:

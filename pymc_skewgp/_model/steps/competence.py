@@ -2,10 +2,8 @@
 
 import logging
 import sys
-import warnings
 from collections.abc import Callable
 from math import prod
-from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -14,8 +12,8 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV
 
-import pymc_skewgp._errors
-from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning, warnings_are_wanted
+from pymc_skewgp._errors import NotConjugateError, warnings_are_wanted
+from pymc_skewgp._model.distributions.unified_skew_normal import warn_of_other_step
 from pymc_skewgp._model.graph import analysis
 from pymc_skewgp._model.graph import sites as graph_sites
 from pymc_skewgp._model.graph.joint_gaussian import proper_joint
@@ -209,7 +207,6 @@ def _both(model: pm.Model, one: analysis.Block, other: analysis.Block) -> analys
 # Under PyMC's own: its lines are shown, and kept back, together with PyMC's.
 _log = logging.getLogger("pymc.pymc_skewgp")
 _WARNED: "WeakKeyDictionary[pm.Model, set[str]]" = WeakKeyDictionary()
-_PACKAGES = tuple(str(Path(str(x.__file__)).parent) for x in (pm, pymc_skewgp._errors))
 
 
 class Asked(NamedTuple):
@@ -325,17 +322,14 @@ def _say_why(name: str, error: NotConjugateError, asked: Asked, has_grad: bool) 
     if not asked.quiet:
         _log.info(f"{name} is not sampled by ConjugateStep: {error}")
     warned = _WARNED.setdefault(asked.model, set())
-    alone = isinstance(
-        error, graph_sites.NoObservationsError
-    )  # NUTS is the way to sample a distribution
+    # NUTS is the way to sample a distribution.
+    alone = isinstance(error, graph_sites.NoObservationsError)
     if alone or not has_grad or name in warned or not warnings_are_wanted():
         return
     warned.add(name)
-    warnings.warn(
+    warn_of_other_step(
         f"NUTS is to sample {name} as it stands, and its values are strongly correlated: few "
-        f"effective draws are to be expected. {error}",
-        NotConjugateWarning,
-        skip_file_prefixes=_PACKAGES,
+        f"effective draws are to be expected. {error}"
     )
 
 

@@ -235,11 +235,8 @@ def _blocks_of(model: pm.Model, kernel: Kernel) -> list[analysis.Block]:
     """All that a step with this kernel knows how to move."""
     if kernel.collapse:
         return moves.joined_blocks(model)
-    return (
-        analysis.blocks_under_rows_or_sites(model)
-        if kernel.under_sites
-        else analysis.find_blocks(model)
-    )
+    found = analysis.blocks_under_rows_or_sites if kernel.under_sites else analysis.find_blocks
+    return found(model)
 
 
 def _all_of(model: pm.Model, blocks: list[analysis.Block], kernel: Kernel) -> list[Any]:
