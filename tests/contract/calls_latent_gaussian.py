@@ -1,4 +1,4 @@
-"""`integrate` and `find_hyperparameters` of models as PyMC users write them, without a SkewGP.
+"""`integrate` of models as PyMC users write them, without a SkewGP.
 
 Each form is a function in an open model: it takes how to observe a predictor of twelve rows.
 """
@@ -10,7 +10,7 @@ import pymc as pm
 
 import pymc_skewgp as sg
 
-from .harness import SEED, averaged, call, calls, optimum, refuses, warned
+from .harness import SEED, averaged, call
 
 N = 12
 X = np.linspace(-1.0, 1.0, N)
@@ -19,7 +19,6 @@ LABELS = (VALUES > 0.1).astype(int)
 COUNTS = np.round(np.exp(0.7 + VALUES)).astype(int)
 GROUP = np.arange(N) // 3
 W = (np.abs(np.subtract.outer(np.arange(N), np.arange(N))) == 1).astype(float)
-SCHOOLS = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
 QUIET = {"random_seed": SEED, "progressbar": False}
 
 FAMILIES = {
@@ -134,68 +133,6 @@ def integrated(model, **options):
     return averaged(tree, *(n for n in names if n in tree["posterior"]), entry=1)
 
 
-@call
-def what_an_average_holds():
-    """Free variables, Deterministics and what ArviZ asks for, with the names of the model."""
-    with pm.Model(coords={"group": list("abcd")}) as model:
-        u = pm.Normal("u", 0.0, pm.HalfNormal("tau"), dims="group")
-        pm.Deterministic("rate", pm.math.exp(u), dims="group")
-        pm.Poisson("y", pm.math.exp(u)[GROUP], observed=COUNTS)
-    tree = sg.integrate(model, draws=2, chains=1, n_evidences=16, **QUIET)
-    names = [f"{g}/{v}{list(tree[g][v].dims)}" for g in tree for v in tree[g].data_vars]
-    return {"names": sorted(names)}
-
-
-@call
-def what_a_model_is_made_into():
-    """Roles as `explain` has them, of a model that is taken and of one that is not."""
-    taken, refused = sg.explain(model_of(crossed_effects, "poisson")), sg.explain(pm.Model())
-    assert isinstance(taken, sg.Explanation)
-    roles = taken.to_dataframe()["role"]
-    return {
-        "roles": [f"{name}: {role}" for name, role in roles.items()],
-        "hyperparameters": taken.with_role("hyperparameter"),
-        "taken": [taken.is_taken, refused.is_taken],
-    }
-
-
-@warned(sg.UnnormalizedPriorWarning, "sigma * pm.ICAR('f'")
-def icar_without_its_constant():
-    with pm.Model() as model:
-        f = pm.ICAR("f", W=W, sigma=pm.HalfNormal("sigma"))
-        pm.Normal("y", f, 0.5, observed=VALUES)
-    sg.find_hyperparameters(model, quiet=True, n_restarts=0, **QUIET)
-
-
-def schools(centred):
-    effect, error = SCHOOLS
-    with pm.Model() as model:
-        mu, tau = pm.Normal("mu", 0.0, 5.0), pm.HalfCauchy("tau", 5.0)
-        u = pm.Normal("theta", mu, tau, shape=8) if centred else None
-        if not centred:
-            u = pm.Deterministic("theta", mu + tau * pm.Normal("z", shape=8))
-        pm.Normal("y", u, error, observed=effect)
-    return model
-
-
-@call
-def eight_schools_centred_or_not():
-    """One model: evidences are equal, whatever they are; means of mu, tau and the first school."""
-    both = [
-        averaged(sg.integrate(schools(c), **QUIET), "mu", "tau", "theta", entry=0)
-        for c in (True, False)
-    ]
-    (a, error_a), (b, error_b) = (found["evidence"] for found in both)
-    same = bool(abs(a - b) < 5 * np.hypot(error_a, error_b))
-    return both[0] | {f"not_{k}": v for k, v in both[1].items()} | {"same": same}
-
-
-def found(form, family):
-    """Hyperparameters where the evidence is largest."""
-    fit = sg.find_hyperparameters(model_of(form, family), quiet=True, n_restarts=1, **QUIET)
-    return optimum(fit)
-
-
 def with_numbers(model, values):
     with warnings.catch_warnings():
         # PyMC's, of a `pm.gp.Latent` that would not know the copy.
@@ -241,63 +178,3 @@ for _form, _family in PAIRS:
         name=f"{_form.__name__}_{_family}",
         slow=_form not in QUICK or _family in ("student", "negative_binomial", "gamma"),
     )
-calls(
-    optimum_effects=lambda: found(effects, "poisson"),
-    optimum_effects_values=lambda: found(effects, "learnt_normal"),
-    optimum_flat=lambda: found(flat_coefficients, "learnt_normal"),
-)
-calls(
-    slow=True, optimum_walk=lambda: found(walk, "poisson"), optimum_car=lambda: found(car, "probit")
-)
-
-
-def refused_model(form):
-    with pm.Model() as model:
-        form()
-    sg.integrate(model, **QUIET)
-
-
-def separated():
-    pm.Bernoulli("y", logit_p=pm.Flat("b") * X, observed=(X > 0).astype(int))
-
-
-def separated_probit():
-    pm.Bernoulli("y", pm.math.invprobit(pm.Flat("b") * X), observed=(X > 0).astype(int))
-
-
-def collinear():
-    pm.Poisson("y", pm.math.exp(pm.Flat("a") + pm.Flat("b") * np.ones(N)), observed=COUNTS)
-
-
-def heavy_effects():
-    pm.Poisson("y", pm.math.exp(pm.StudentT("u", 3.0, shape=4)[GROUP]), observed=COUNTS)
-
-
-def bounded_by_a_potential():
-    u = pm.Normal("u", shape=4)
-    pm.Potential("bound", -(u**4).sum())
-    pm.Normal("y", u[GROUP], 0.5, observed=VALUES)
-
-
-def no_gaussian():
-    pm.Poisson("y", pm.Gamma("rate", 2.0, 1.0), observed=COUNTS)
-
-
-def a_count_among_them():
-    k = pm.Poisson("k", 2.0)
-    pm.Normal("y", pm.Normal("u", 0.0, 1.0 + k, shape=4)[GROUP], 0.5, observed=VALUES)
-
-
-refuses(
-    separated_labels=(sg.ImproperPriorError, "bound b,", "flat priors", lambda:
-        refused_model(separated)),
-    separated_labels_of_a_probit=(sg.ImproperPriorError, "bound b,", "flat priors", lambda:
-        refused_model(separated_probit)),
-    columns_that_are_collinear=(sg.ImproperPriorError, "collinear", lambda:
-        refused_model(collinear)),
-    effects_that_are_not_gaussian=(ValueError, "u", lambda: refused_model(heavy_effects)),
-    potential_that_is_not_quadratic=(ValueError, lambda: refused_model(bounded_by_a_potential)),
-    model_without_gaussian_parts=(ValueError, lambda: refused_model(no_gaussian)),
-    count_among_the_hyperparameters=(sg.DiscreteHyperparameterError, "k is discrete", lambda:
-        refused_model(a_count_among_them)),
-)  # fmt: skip

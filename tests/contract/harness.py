@@ -13,10 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import arviz as az
 import numpy as np
-
-import pymc_skewgp as sg
 
 HERE = Path(__file__).parent
 # All draws follow from it. The record has 0; any other value asks whether the errors are honest.
@@ -35,7 +32,7 @@ RELATIVE, ABSOLUTE = 1e-5, 1e-7
 
 @dataclass(frozen=True)
 class Call:
-    """A function without arguments; an error that it ends with, or a warning, and their words.
+    """A function without arguments.
 
     What another test compares with an oracle is compared with the record once it is there.
     """
@@ -43,9 +40,6 @@ class Call:
     make: Callable[[], Any]
     has_oracle: bool = False
     slow: bool = False
-    error: type[Exception] | None = None
-    warning: type[Warning] | None = None
-    words: tuple[str, ...] = ()
 
 
 CALLS: dict[str, Call] = {}
@@ -61,32 +55,10 @@ def call(make: Any = None, name: str | None = None, **how: Any) -> Any:
     return make
 
 
-def refused(error: type[Exception], *words: str, **how: Any) -> Any:
-    """A call that ends with this error, which says all of these words."""
-    return call(error=error, words=words, **how)
-
-
-def warned(warning: type[Warning], *words: str, **how: Any) -> Any:
-    """A call with this warning, one of which says all of these words."""
-    return call(warning=warning, words=words, **how)
-
-
 def calls(slow: bool = False, **table: Callable[[], Any]) -> None:
     """Calls of one expression, by name."""
     for name, make in table.items():
         call(make, name, slow=slow)
-
-
-def refuses(**table: tuple[Any, ...]) -> None:
-    """As `refused`: error, words, and the expression."""
-    for name, (error, *words, make) in table.items():
-        call(make, name, error=error, words=tuple(words))
-
-
-def warns(**table: tuple[Any, ...]) -> None:
-    """As `warned`: warning, words, and the expression."""
-    for name, (warning, *words, make) in table.items():
-        call(make, name, warning=warning, words=tuple(words))
 
 
 def load() -> dict[str, Call]:
@@ -101,20 +73,6 @@ def estimate(found: Any) -> tuple[Any, Any]:
     return found.value, found.std_error
 
 
-def moments(marginals: Any) -> dict[str, Any]:
-    """Mean and standard deviation of `LatentMarginals`, with their errors."""
-    found, errors = marginals.moments, marginals.moment_errors
-    return {"mean": (found.mean, errors.mean), "sd": (found.sd, errors.sd)}
-
-
-def drawn(variable: Any) -> dict[str, Any]:
-    """Mean and standard deviation of draws (chain, draw, ...) of a variable, with their errors."""
-    data = variable.to_dataset(name="x")
-    error, error_of_sd = (az.mcse(data, method=m)["x"].values for m in ("mean", "sd"))
-    sample = data["x"].values
-    return {"mean": (sample.mean((0, 1)), error), "sd": (sample.std((0, 1)), error_of_sd)}
-
-
 def summary(tree: Any, *names: str) -> dict[str, Any]:
     """Averages of a forecast with their errors: those named, or all but the third moment."""
     found = tree["predictions_summary"]
@@ -126,17 +84,6 @@ def told(posterior: Any, new: Any = ((0.3,),)) -> dict[str, Any]:
     """Evidence, and forecasts at new points."""
     forecast = posterior.predict(new, draws=0, quantiles=[0.9])
     return {"evidence": estimate(posterior.log_marginal_likelihood)} | summary(forecast)
-
-
-def optimum(fit: sg.HyperparameterFit) -> dict[str, Any]:
-    """A search ends within a fiftieth of the standard errors of the optimum.
-
-    These are second derivatives there, which change by less than half a per cent on that way.
-    """
-    found = {"evidence": estimate(fit.log_marginal_likelihood), "converged": fit.converged}
-    for name, error in fit.std_error.items():
-        found |= {name: (fit.point[name], 0.02 * error), f"{name}_error": (error, 0.005 * error)}
-    return found
 
 
 def averaged(tree: Any, *names: str, entry: int = 10) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def test_the_ten_forms(name):
     likelihood, block, hyperparameters = ROLES[name]
     model = forms.FORMS[name](likelihood)
     found = sg.explain(model)
+    assert isinstance(found, sg.Explanation)
     assert found.is_taken, found.obstacle
     assert found.with_role("block") == block
     assert found.with_role("hyperparameter") == hyperparameters
