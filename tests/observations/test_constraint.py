@@ -158,7 +158,6 @@ def test_against_rejection():
 # Kernel, constraint, and the prior deviation of what is constrained: the nugget is a share of it.
 WITHIN = {
     "increasing": (pm.gp.cov.ExpQuad(1, ls=0.3), Constraint.increasing(), 2.0 / 0.3),
-    "rough": (pm.gp.cov.Matern52(1, ls=0.3), Constraint.increasing(), 2 * np.sqrt(5 / 3) / 0.3),
     "concave": (pm.gp.cov.ExpQuad(1, ls=0.5), Constraint.concave(), 2 * np.sqrt(3) / 0.5**2),
     "large nugget": (
         pm.gp.cov.Matern32(1, ls=0.3), Constraint.decreasing(nugget=1e-4), 2 * np.sqrt(3) / 0.3
