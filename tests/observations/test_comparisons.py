@@ -153,9 +153,10 @@ def test_all_orders_of_equal_values_are_as_probable():
         assert found == pytest.approx(-gammaln(k + 1), abs=error)
 
 
-def test_predictions_of_duels():
-    posterior = posterior_of("duels", n_draws=8192)
-    found = expected("duels")
+@pytest.mark.parametrize("case", ["duels", "ties"])
+def test_predictions_of_duels(case):
+    posterior = posterior_of(case, n_draws=8192)
+    found = expected(case)
     f, w = found.f.T, found.mass
     tree = posterior.predict(X[:3], draws=2000, random_seed=1)
     new = tree["predictions_summary"]
@@ -165,7 +166,7 @@ def test_predictions_of_duels():
         # The grid's error in an area that is cut: some hundredths.
         assert abs(new["p_best"].values[i] - best) < 4 * new["p_best_se"].values[i] + 0.06
         for j in range(3):
-            want = w @ duel(f, i, j)
+            want = w @ (duel(f, i, j) if case == "duels" else with_threshold(f, i, j)[0])
             assert abs(new["p_beats"].values[i, j] - want) < (
                 4 * new["p_beats_se"].values[i, j] + 1e-6
             )
