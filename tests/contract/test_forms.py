@@ -2,7 +2,8 @@
 
 Each form is a function in an open model that makes a predictor of twelve rows. With numbers for
 hyperparameters, under values with noise, the density is that of a Gaussian: its integral follows
-from slopes at d + 1 points. Of two coefficients it is a rule over both, under any distribution.
+from slopes at d + 1 points; a rule over hyperparameters does the rest. Of two coefficients it is a
+rule over both, under any distribution.
 """
 
 import warnings
@@ -163,3 +164,56 @@ def test_two_coefficients(family):
     sd = np.sqrt(share @ (x - mean) ** 2)
     for name, value, spread in zip("ab", mean, sd, strict=True):
         assert abs(drawn[name].values.mean() - value) < 5 * spread / np.sqrt(400 * 0.8)
+
+
+def product():
+    """Of two vectors, one of which is a hyperparameter then."""
+    return pm.Normal("u", shape=4)[GROUP] * pm.Normal("v", shape=2)[np.arange(N) % 2]
+
+
+def over(model, name, axis):
+    """Log evidence, mean and deviation of |v| for the variable v of this name, by a rule over it.
+
+    What is left is Gaussian given v.
+    """
+    function, d = density_of(model)
+    point = model.initial_point()
+    names = np.concatenate([np.repeat(v.name, np.size(point[v.name])) for v in model.value_vars])
+    inner, logs = names != name, []
+    outer = np.stack(np.meshgrid(*[axis] * (~inner).sum()), axis=-1).reshape(-1, (~inner).sum())
+
+    def at(value, part):
+        x = np.empty(d)
+        x[inner], x[~inner] = part, value
+        log_density, slopes = function(x)
+        return float(log_density), slopes[inner]
+
+    for value in outer:
+        centre, cov = gaussian_at(lambda part, v=value: at(v, part)[1], np.zeros(inner.sum()))
+        logs.append(at(value, centre)[0] + 0.5 * np.linalg.slogdet(2 * np.pi * cov)[1])
+    total = logsumexp(logs)
+    share, size = np.exp(logs - total), np.abs(outer)
+    mean = share @ size
+    log_cell = outer.shape[1] * np.log(axis[1] - axis[0])
+    return total + log_cell, mean, np.sqrt(share @ (size - mean) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("form", "method", "name", "axis"),
+    [
+        (effects, "surrogate", "tau_log__", np.linspace(-7.0, 3.0, 81)),
+        (product, "auto", "v", np.linspace(-5.0, 5.0, 26)),
+    ],
+)
+def test_over_hyperparameters(form, method, name, axis):
+    model = model_of(form, lambda f: pm.Normal("y", f, 0.5, observed=VALUES))
+    total, mean, sd = over(model, name, axis)
+    options = {"method": method, "draws": 500, "chains": 2, "random_seed": 0}
+    tree = sg.integrate(model, progressbar=False, **options)["posterior"]
+    # Five standard errors: a false alarm in 2e6 seeds.
+    assert abs(tree.attrs["log_evidence"] - total) < 5 * tree.attrs["log_evidence_se"]
+    assert tree.attrs["log_evidence_se"] < 0.1
+    drawn = np.log(tree["tau"]) if form is effects else tree["v"]
+    found = np.abs(drawn.values).reshape(1000, -1).mean(axis=0)
+    # Draws are of some hundreds of points: as 100 independent ones, at the least.
+    assert (np.abs(found - mean) < 5 * sd / np.sqrt(100)).all()
