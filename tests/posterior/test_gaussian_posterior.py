@@ -204,7 +204,7 @@ OTHERS = {kind: (X, *KINDS[kind], 1e-5) for kind in ("ordered", "tobit")} | {
     "classes": (X[:3], np.array([0, 2, 1]), MultinomialProbit(), 1e-3),
     "counts": (X, np.array([0.0, 2.0, 7.0, 4.0, 0.0]), Counts(), 1e-4),
     # The last value is far out: log p is convex there.
-    "student": (X, np.array([0.3, -0.9, 0.4, 0.8, 4.0]), Student(0.5), 1e-4),
+    "student": (X, np.array([0.3, -0.9, 0.4, 0.8, 9.0]), Student(0.5), 1e-4),
 }
 
 
