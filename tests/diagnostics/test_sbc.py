@@ -70,6 +70,8 @@ class TestMethods:
         """Calibrated, and its intervals hold the truth within 4.5 stated errors: 4 levels, 3e-5."""
         tree, places = run(process(2))
         assert smallest_p(places) > SIZE
+        for name in ("f_mean", "log_likelihood"):
+            assert kstest(tree["prior_sbc"][name].values[0], "uniform").pvalue > SIZE
         np.testing.assert_array_equal(tree["constant_data"]["X"], X)
         assert tree["prior_sbc"].attrs["n_simulations"] == 200
         found = sg.coverage(tree)

@@ -138,7 +138,7 @@ def skew_prior_quadrature(K, y, mean, phase, truncation) -> Posterior:
 
 
 def check_against(truth: Posterior, x, y, **prior) -> None:
-    """Evidence; moments by `predict` at the data, by `sample` and by `sun`."""
+    """Evidence; moments by `marginals`, by `predict` at the data, by `sample` and by `sun`."""
     sd = np.sqrt(truth.cov.diagonal())
     posteriors = [
         SkewGPPosterior(x, y, mean_func=slope, n_draws=512, random_seed=seed, **prior)
@@ -151,6 +151,9 @@ def check_against(truth: Posterior, x, y, **prior) -> None:
     agree([g["f_mean"].values for g in summaries], truth.mean, sd)
     agree([g["f_sd"].values for g in summaries], sd, sd)
     agree([g["f_skewness"].values for g in summaries], truth.skewness)
+    at_data = [p.marginals().moments for p in posteriors]
+    agree([m.mean for m in at_data], truth.mean, sd)
+    agree([m.sd for m in at_data], sd, sd)
     # 3000 draws each, of which one seed gives means to 2% and covariances to 4%.
     drawn = [moments(flat(p.sample(750, random_seed=i))) for i, p in enumerate(posteriors)]
     for values, target, unit in zip(
