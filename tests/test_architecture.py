@@ -234,29 +234,6 @@ def test_the_checker_sees_violations(module, source, expected):
     assert expected in problems[0]
 
 
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("_gaussian.a", "import math\nimport numpy as np\nfrom scipy.linalg import lapack"),
-        ("_gaussian.a", "from .linalg import NotPositiveDefiniteError\nfrom . import linalg"),
-        ("_sun", "from ._gaussian import linalg\nfrom pymc_skewgp._version import __version__"),
-        ("_posterior.a", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import pymc"),
-        ("_posterior.a", "import typing as t\nif t.TYPE_CHECKING:\n    import pymc"),
-        ("_plots.a", "from .._learn.a import b\ndef f():\n    import matplotlib.pyplot"),
-        ("_version", "from pymc_skewgp._learn import a"),
-    ],
-)
-def test_the_checker_accepts_what_is_allowed(module, source):
-    assert violations(f"{PACKAGE}.{module}", source) == []
-
-
-def test_relative_imports_in_a_package_start_in_it():
-    source = "from .linalg import cholesky\nfrom .._sun import SUN"
-    problems = violations(f"{PACKAGE}._gaussian", source, is_package=True)
-    assert len(problems) == 1
-    assert "imports pymc_skewgp._sun.SUN" in problems[0]
-
-
 # --- length -------------------------------------------------------------------------------------
 
 docstring_lines = run_path(str(ROOT / ".ci" / "code_lines.py"))["docstring_lines"]
@@ -293,9 +270,8 @@ def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.Functi
             yield from functions(node, prefix)
 
 
-def n_code_lines(function: ast.FunctionDef, source: str) -> int:
+def n_code_lines(function: ast.FunctionDef, lines: list[str], documented: set[int]) -> int:
     """Lines from the signature to the end, less docstrings, comments and blank lines."""
-    lines, documented = source.splitlines(), docstring_lines(source)
     inside = range(function.lineno, (function.end_lineno or 0) + 1)
     code = (lines[number - 1].strip() for number in inside if number not in documented)
     return sum(1 for line in code if line and not line.startswith("#"))
@@ -314,11 +290,11 @@ def too_long(module: str, source: str) -> dict[str, str]:
     """What is too long in a module: names, as the tables above have them, and how much too long."""
     short = module.removeprefix(f"{PACKAGE}.")
     found = {}
-    n_lines = len(source.splitlines())
-    if n_lines > MAX_FILE_LINES:
-        found[short] = f"has {n_lines} lines, more than {MAX_FILE_LINES}"
+    lines, documented = source.splitlines(), docstring_lines(source)
+    if len(lines) > MAX_FILE_LINES:
+        found[short] = f"has {len(lines)} lines, more than {MAX_FILE_LINES}"
     for name, function in functions(ast.parse(source)):
-        code, parameters = n_code_lines(function, source), n_parameters(function)
+        code, parameters = n_code_lines(function, lines, documented), n_parameters(function)
         problems = []
         if code > MAX_FUNCTION_LINES:
             problems.append(f"has {code} lines of code, more than {MAX_FUNCTION_LINES}")
@@ -340,26 +316,3 @@ def test_the_table_of_public_functions_names_what_there_is(known):
     module, name = known.split(":")
     source = MODULES[f"{PACKAGE}.{module}"].read_text(encoding="utf-8")
     assert n_parameters(dict(functions(ast.parse(source)))[name]) > MAX_PARAMETERS
-
-
-def test_what_counts_as_long():
-    body = "\n".join("    x = 1\n\n    # why" for _ in range(MAX_FUNCTION_LINES))
-    doc = '    """One.\n\n    Two.\n    """\n'
-    assert "_a:f" in too_long("_a", f"def f():\n{doc}{body}")  # the signature is a line of code
-    shorter = body.replace("    x = 1\n", "", 1)
-    assert too_long("_a", f"def f():\n{doc}{shorter}") == {}
-    eight = ", ".join("abcdefg")
-    assert too_long("_a", f"class A:\n    def f(self, {eight}, *args): ...") == {}
-    assert too_long("_a", f"class A:\n    def f(self, {eight}, *args, **kwargs): ...") == {
-        "_a:A.f": "has 9 parameters, more than 8"
-    }
-    assert "_a" in too_long("_a", "\n" * (MAX_FILE_LINES + 1))
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_says_what_it_is(module):
-    """The page of all modules is made of these sentences."""
-    path = MODULES[module]
-    if path.name != "__init__.py" and module != f"{PACKAGE}._version":
-        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        assert said.split("\n\n")[0].rstrip().endswith(".")

@@ -129,6 +129,8 @@ def test_variances_within_the_limits_are_a_change_of_units(scale):
     exact = -np.log(4.0)  # of three variables with correlation 1/2, all positive
     assert sg.mvn_logcdf(np.zeros(3), scale * COV).value == pytest.approx(exact, abs=1e-3)
     drawn = sg.truncated_mvn(scale * COV, 0.0, None, n_draws=1024, random_seed=1)
+    assert isinstance(drawn, sg.TruncatedDraws)
+    assert drawn.pareto_k < 0.7  # nearly equal weights
     weights = np.exp(drawn.log_weights - drawn.log_weights.max())
     mean = (weights / weights.sum()) @ drawn.draws / np.sqrt(scale)
     wanted = equicorrelated_moments(np.zeros(3), np.full(3, np.inf), 0.5).first

@@ -16,8 +16,8 @@ from pymc_skewgp.cov import NeuralNetwork
 PLAIN = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
 LS = np.array([0.5, 3.0, 1e-3])
 # Lengths of x/ℓ, and those beyond what the docstring promises most for.
-SIZES = (1e-150, 1e-8, 1e-3, 1.0, 1e3, 1e6, 9e7)
-HUGE = (1e10, 1e16, 1e150)
+SIZES = (1e-150, 1e-8, 1.0, 1e4, 9e7)
+HUGE = (1e10, 1e150)
 
 
 def points(size: float, n_columns: int = 3) -> np.ndarray:
@@ -124,7 +124,7 @@ def test_small_values_keep_their_digits(three):
 def test_gradients(three, one, size):
     for compiled, n in ((three, 3), (one, 1)):
         X, ls = points(size, n), LS[:n]
-        for bias in (0.0, 1.0, 300.0):
+        for bias in (0.0, 1.0):
             for x in X[[0, -1]]:
                 for i, y in enumerate(X):
                     found = compiled.by_logarithms(x, y, ls, bias)
@@ -166,7 +166,7 @@ def check_sum(X, bias, weights, slopes):
     np.testing.assert_allclose(bias * slopes[2], by_z[0], rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("size", [1e-8, 1.0, 1e4, 9e7])
+@pytest.mark.parametrize("size", [1e-8, 1e4])
 def test_gradients_with_the_points_themselves(three, size):
     """Every entry of k(X, X) at once, with diagonal and duplicates."""
     X = points(size)

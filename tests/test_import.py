@@ -20,7 +20,9 @@ def run(code: str) -> str:
 
 
 def test_import_loads_nothing_that_pymc_does_not_need():
-    code = "import sys, json, pymc_skewgp; print(json.dumps(sorted(sys.modules)))"
+    code = (
+        "import sys, json, pymc_skewgp, pymc_skewgp._plots; print(json.dumps(sorted(sys.modules)))"
+    )
     loaded = set(json.loads(run(code)))
     assert not loaded & set(NEVER)
 

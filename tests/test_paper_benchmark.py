@@ -184,13 +184,6 @@ def test_figures_that_need_no_data_are_drawn(tmp_path):
         assert np.std(image[..., :3]) > 0.05  # not blank
 
 
-def test_unknown_figures_are_reported(tmp_path):
-    done = draw_figures("density", "--out", tmp_path)
-    assert done.returncode == 2
-    assert "no figure density: there are densities, prior_draws" in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("arguments", "message"),

@@ -62,10 +62,9 @@ def test_more_draws_of_the_same_posterior(modules):
     "thresholds",
     [
         {},
-        {"coarse_above": 30, "coarse_size": 15},
         {"coarse_above": 10, "coarse_size": 15, "batch_above": 30, "auto_batch_size": 20},
     ],
-    ids=["all at once", "from part of them", "in batches"],
+    ids=["all at once", "in batches"],
 )
 def test_gp_ep_is_a_part_of_the_search_of_skewgp0(modules, thresholds):
     methods = modules[0]

@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -53,20 +52,6 @@ def results(tmp_path_factory, modules):
                     }
                 )
     pd.DataFrame(rows).to_csv(folder / "paper_pmlb.csv", index=False)
-    timing = [
-        {"sampler": s, "n": n, "draws_per_second": 1e5 / n, "ess_per_second": 1e4 / n}
-        | {"ess": 100.0, "ess_error": 20.0}
-        for s in ("ess", "lin_ess", "twisted")
-        for n in (50, 100, 200)
-    ]
-    pd.DataFrame(timing).to_csv(folder / "paper_timing.csv", index=False)
-    p = rng.uniform(size=4000)
-    y = rng.uniform(size=4000) < p
-    which = {"problem": "mnist", "kernel": "rbf", "method": "SkewGP0"}
-    calibration = [{**which, **row} for row in modules[2].reliability(y, p)]
-    pd.DataFrame(calibration).to_csv(folder / "paper_calibration.csv", index=False)
-    second_order = pd.DataFrame({**which, "y": y[:200] * 1, "p": p[:200], "p_sd": 0.1})
-    second_order.to_csv(folder / "paper_second_order.csv", index=False)
     return folder
 
 
@@ -91,23 +76,6 @@ def test_sets_of_one_family_count_as_one(modules):
     twice = pd.concat([once, pd.Series(gains, index=[second for _, second in pairs])])
     assert summary.std_error(once) == pytest.approx(gains.std(ddof=1) / np.sqrt(len(pairs)))
     assert summary.std_error(twice) == pytest.approx(summary.std_error(once))
-
-
-def test_priors_are_compared_where_they_were_tried(modules, results, tmp_path):
-    summary = modules[0]
-    rows = pd.read_csv(results / "paper_pmlb.csv")
-    tried = rows[(rows["method"] == "GP-EP") & rows["set"].isin(["set 00", "set 01", "set 02"])]
-    for name, gain in (("SkewGP0-P", 0.2), ("EP@0-P", 0.15)):
-        extra = tried.assign(method=name, information=tried["information"] + gain)
-        rows = pd.concat([rows, extra])
-    lost = (rows["set"] == "set 02") & (rows["method"] == "EP@0-P") & (rows["fold"] == 1)
-    rows[~lost].to_csv(tmp_path / "paper_pmlb.csv", index=False)
-    table = summary.with_priors(summary.by_set(tmp_path))
-    assert list(table.index) == ["set 00", "set 01"]
-    found = summary.differences(table, summary.PRIOR_PAIRS)["mean"]
-    expected = [0.2 - GAIN / 2, 0.15, 0.05, 0.4]
-    np.testing.assert_allclose(found, expected, atol=1e-9)
-    assert summary.with_priors(summary.by_set(results)).empty
 
 
 @pytest.fixture
@@ -160,26 +128,3 @@ def test_calibrated_forecasts_lie_on_the_diagonal(modules):
     for row in rows:  # 5 standard errors: false alarms 6e-6 for ten bins
         error = np.sqrt(row["p"] * (1.0 - row["p"]) / row["count"])
         assert abs(row["share"] - row["p"]) < 5 * error
-
-
-@pytest.mark.parametrize("name", ["timing", "simplex", "tree", "calibration", "second_order"])
-def test_figures_have_something_on_every_axes(modules, results, name):
-    figure = modules[1].FIGURES[name](results, small=True)
-    figure.canvas.draw()
-    # What each of them has to show, counted on its axes.
-    expected = {
-        "timing": lambda ax: [len(line.get_xdata()) for line in ax.lines] == [3, 3, 3],
-        "simplex": lambda ax: (
-            ax.get_label() == "<colorbar>" or ax.collections[0].get_array().size > 0
-        ),
-        "tree": lambda ax: (
-            len(ax.texts) >= 3 or ax.collections[-1].get_offsets().shape[0] == N_SETS
-        ),
-        "calibration": lambda ax: len(ax.containers) == 1 and len(ax.lines[1].get_xdata()) == 10,
-        "second_order": lambda ax: sum(len(c.get_offsets()) for c in ax.collections) == 200,
-    }
-    assert figure.axes
-    for ax in figure.axes:
-        assert expected[name](ax)
-        assert ax.get_xlabel() or name in ("simplex", "tree")
-    plt.close(figure)

@@ -43,7 +43,7 @@ def test_posteriors(name):
     posterior = gp.posterior(X, case.data(4), likelihood=likelihood, random_seed=1, **case.options)
     before = copies(posterior)
     expected = forecasts(posterior)
-    for other in (*before, *copies(posterior)):
+    for other in (before[0], *copies(posterior)):
         found = forecasts(other)
         assert found.keys() == expected.keys()
         for key, values in expected.items():
@@ -85,29 +85,30 @@ def test_estimators_and_results():
     labels = np.array([0, 1, 1, 0, 1, 1, 0, 0])
     inputs = np.linspace(0.0, 3.0, 8)[:, None]
     for estimator, y in (
-        (sg.SkewGPClassifier(), labels),
-        (sg.SkewGPRegressor(), labels * 1.0),
-        (sg.SkewGPOrdinalClassifier(), labels),
+        (sg.SkewGPClassifier(n_restarts=0), labels),
+        (sg.SkewGPRegressor(n_restarts=0), labels * 1.0),
     ):
-        for other in copies(estimator.fit(inputs, y)):
+        for other in copies(estimator.fit(inputs, y))[: 3 if y is labels else 1]:
             assert_allclose(other.predict(inputs), estimator.predict(inputs))
-    averaged = sg.SkewGPClassifier(hyperparameters="average", random_state=1)
-    for other in copies(averaged.fit(inputs, labels)):
-        found, expected = (x.predict_proba(inputs) for x in (other, averaged))
-        assert_allclose(found, expected, rtol=1e-8)
+    averaged = sg.SkewGPClassifier(hyperparameters="average", n_restarts=0, random_state=1)
+    other = pickle.loads(pickle.dumps(averaged.fit(inputs, labels)))
+    found, expected = (x.predict_proba(inputs) for x in (other, averaged))
+    assert_allclose(found, expected, rtol=1e-8)
     with pm.Model():
         ls = pm.InverseGamma("ls", 3, 3)
         learnt = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
-    fit = sg.find_hyperparameters(learnt, inputs, labels, progressbar=False, random_seed=1)
+    fit = sg.find_hyperparameters(
+        learnt, inputs, labels, n_restarts=0, progressbar=False, random_seed=1
+    )
     for other in copies(fit):
         assert other.point == fit.point
     fitted = learnt.posterior(inputs, labels, point=fit.point, likelihood=of.BernoulliLogit())
-    for other in copies(fitted):
+    for other in copies(fitted)[:1]:
         assert_allclose(
             other.predict([[1.0]], draws=0)["predictions_summary"]["p_mean"],
             fitted.predict([[1.0]], draws=0)["predictions_summary"]["p_mean"],
         )
-    for other in copies(learnt):  # with its random variables, by their names
+    for other in copies(learnt)[:1]:  # with its random variables, by their names
         again = other.posterior(inputs, labels, point={"ls": 1.3})
         assert_allclose(
             again.log_marginal_likelihood.value,

@@ -4,10 +4,7 @@ One problem throughout: two labels under N(0, 4) with a squared exponential kern
 points. Exact marginals there come from a quadrature rule (`exact_marginals`, 1e-9).
 """
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import arviz as az
@@ -34,10 +31,6 @@ def problem(new=NEW, pseudo_points=None, cov_func=None, point=None, X=X, labels=
     return Problem(gp, dict(point or {}), prior, X, labels, np.asarray(new), **counts)
 
 
-def environment():
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-
-
 def check_form(found, n_new=2, chains=4, draws=250):
     assert found.marginals.size == 2 + n_new
     assert found.probability.value.shape == (n_new or 2,)
@@ -61,27 +54,6 @@ def check_exact(found, errors=5.0, slack=0.0):
     p = found.probability
     assert (np.abs(p.value - EXACT.p()[2:]) < errors * p.std_error + slack).all()
     assert (p.std_error < 0.05).all()
-
-
-class TestExact:
-    """Five standard errors of 1000 draws, estimated from 16 stretches of chains for probabilities:
-    a t statistic of 15 degrees, 1.6e-4 for each of ten numbers.
-    """
-
-    @pytest.mark.slow(ci=True)
-    def test_compilation_is_not_drawing(self):
-        """The first run in a process takes as long to draw as the second, not seconds longer."""
-        code = (
-            "import test_approximations as t; "
-            "print(*[t.METHODS['lin_ess'](t.problem()).drawing for _ in range(2)])"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=Path(__file__).parent, env=environment(),
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        first, second = map(float, done.stdout.split())
-        # Compiling takes .7 s and more, drawing some .02 s; .2 s for what else the machine does.
-        assert first < second + 0.2
 
 
 @pytest.mark.parametrize("name", ["ep", "laplace"])

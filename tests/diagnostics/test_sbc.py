@@ -51,26 +51,27 @@ def run(gp, method="exact", n_simulations=200, **options):
     return tree, places
 
 
-def half_as_wide(problem):
-    """EP with half the deviations."""
+def a_third_as_wide(problem):
+    """EP with a third of the deviations."""
     found = METHODS["ep"](problem)
     at = found.marginals
-    return found._replace(marginals=dataclasses.replace(at, variance=at.variance / 4.0))
+    return found._replace(marginals=dataclasses.replace(at, variance=at.variance / 9.0))
 
 
 def shifted(problem):
-    """EP a third of a prior deviation too high."""
+    """EP half a prior deviation too high."""
     found = METHODS["ep"](problem)
     at = found.marginals
-    return found._replace(marginals=dataclasses.replace(at, means=at.means + 2.0 / 3.0))
+    return found._replace(marginals=dataclasses.replace(at, means=at.means + 1.0))
 
 
 class TestMethods:
-    @pytest.mark.parametrize("s", [0, 2])
-    def test_the_exact_posterior(self, s):
+    def test_the_exact_posterior(self):
         """Calibrated, and its intervals hold the truth within 4.5 stated errors: 4 levels, 3e-5."""
-        tree, places = run(process(s))
+        tree, places = run(process(2))
         assert smallest_p(places) > SIZE
+        for name in ("f_mean", "log_likelihood"):
+            assert kstest(tree["prior_sbc"][name].values[0], "uniform").pvalue > SIZE
         np.testing.assert_array_equal(tree["constant_data"]["X"], X)
         assert tree["prior_sbc"].attrs["n_simulations"] == 200
         found = sg.coverage(tree)
@@ -78,10 +79,10 @@ class TestMethods:
         assert (np.abs(found["mean"] - found["prob"]) < 4.5 * found["mean_se"]).all()
         assert (found["mean_se"] < 0.05).all()
 
-    @pytest.mark.parametrize("method", [half_as_wide, shifted])
+    @pytest.mark.parametrize("method", [a_third_as_wide, shifted])
     def test_wrong_methods_are_caught(self, method):
-        """Largest gap of the distribution of places .16 and .13, against 2.3 / 400^.5 = .11."""
-        tree, places = run(process(), method, n_simulations=400)
+        """Largest gap of the distribution of places some .2, against 2.2 / 200^.5 = .156."""
+        tree, places = run(process(), method)
         assert smallest_p(places) < SIZE
         assert tree["prior_sbc"].attrs["method"] == method.__name__
 

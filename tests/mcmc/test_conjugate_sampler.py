@@ -13,10 +13,11 @@ from functools import partial
 import numpy as np
 import pytest
 from mcmc_models import X, draw_prior, labelled, normal_prior, prior_at
-from oracles import probit_posterior_quadrature
+from oracles import ou_probit_marginals, probit_posterior_quadrature
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import ks_2samp
 
+from pymc_skewgp._gaussian.escalation import Rung, SamplerSettings
 from pymc_skewgp._mcmc import site_chain as conjugate
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.site_chain import ConjugateSampler, ConjugateState, IndependenceMove
@@ -69,7 +70,7 @@ def assert_same_distributions(fresh, after):
         assert ks_2samp(a, b).pvalue > P_VALUE
 
 
-@pytest.mark.parametrize(("s", "design"), [(0, None), (1, None), (2, None), (1, DESIGN)])
+@pytest.mark.parametrize(("s", "design"), [(2, None), (1, DESIGN)])
 @pytest.mark.parametrize("move", MOVES)
 def test_moves_at_fixed_parameters(move, s, design):
     """The first step draws u from f, the later ones go on from their joint state, in blocks."""
@@ -221,6 +222,26 @@ def test_hard_weights_ask_for_more_proposals_and_stay_right():
     model = labelled(normal_prior(np.zeros(n), scale), None, np.zeros(n), sign)
     move = IndependenceMove(Augmentation(model), 16)
     assert 1 < move.adapt() <= 16
+
+
+def test_poor_proposals_are_refused_as_often_as_they_should():
+    """A third of them. Without refusals means would be .15 deviations off.
+
+    1500 draws, of which two thirds count: root mean square z over 30 inputs, correlated, of some 8
+    degrees; 1.8 has probability 1e-3.
+    """
+    rng = np.random.default_rng(14)
+    x = rng.uniform(0.0, 6.0, 30)
+    y = (rng.random(30) < ndtr(2.0 * np.sin(x))).astype(int)
+    scale = 16.0 * np.exp(-np.abs(x[:, None] - x) / 3.0)
+    model = labelled(normal_prior(np.zeros(30), scale), None, np.zeros(30), 2.0 * y - 1.0)
+    settings = SamplerSettings(move_rungs=(Rung(0.35),))
+    move = partial(IndependenceMove, n_proposals=4, settings=settings)
+    draws, infos, _ = run(ConjugateSampler(move, 4), model, 1500)
+    assert np.mean([info.stats["accept"] for info in infos]) < 0.8
+    truth = ou_probit_marginals(x, y, 3.0, 16.0)
+    z = (draws.mean(axis=0) - truth.mean) / np.sqrt(truth.variance / 1000)
+    assert np.sqrt(np.mean(z**2)) < 1.8
 
 
 def test_rows_that_do_not_exist():

@@ -41,38 +41,38 @@ def exact(sd):
 def test_a_chain_at_given_hyperparameters():
     state, model = conjugate.init(np.zeros(2)), model_of(1.5)
     rng, chain, path = np.random.default_rng(1), SiteChain(8), []
-    for _ in range(800):
+    for _ in range(500):
         state, _ = chain.step(state, model, rng)
         path.append(state.f)
     path = np.array(path)
     known = exact(1.5)
     above = path[:, 0] > 1.5  # between the modes at 0 and 3
-    assert np.count_nonzero(np.diff(above)) > 60  # without jumps there are twelve
-    # Some 150 independent draws: errors of .08 and 6 % of the deviation; four of them.
-    assert path[:, 0].mean() == pytest.approx(known.mean[0], abs=0.32)
-    assert path[:, 0].std() == pytest.approx(known.sd[0], rel=0.24)
+    assert np.count_nonzero(np.diff(above)) > 37  # without jumps there are eight
+    # Some 95 independent draws: errors of .1 and 7.5 % of the deviation; four of them.
+    assert path[:, 0].mean() == pytest.approx(known.mean[0], abs=0.4)
+    assert path[:, 0].std() == pytest.approx(known.sd[0], rel=0.3)
 
 
 def test_a_chain_that_moves_hyperparameters():
     rng, density = np.random.default_rng(2), Density(lambda v: model_of(np.exp(v[0])), 0.4, 0.3)
     state = conjugate.init(np.zeros(2), slices.init(np.array([0.4])))
     chain, model, path = SiteChain(8), model_of(np.exp(0.4)), []
-    for i in range(500):
+    for i in range(400):
         move = HyperparameterMove(density, tune=i < 100)
         state, _ = chain.step(state, model, rng, hyperparameters=move)
         model = state.model
         path.append([state.theta.values[0], state.f[0]])
     path = np.array(path[100:])
-    grid = np.linspace(-0.8, 1.6, 25)
+    grid = np.linspace(-0.8, 1.6, 13)
     found = [exact(np.exp(x)) for x in grid]
     p = np.exp(np.array([x.log_evidence for x in found]) + norm.logpdf(grid, 0.4, 0.3))
     p /= p.sum()
     mean = p @ [x.mean[0] for x in found]
-    # Without jumps there are four.
-    assert np.count_nonzero(np.diff(path[:, 1] > 1.5)) > 25
-    # Some 60 independent draws of f, and 100 of theta: errors of .13 and .03; four of them.
-    assert path[:, 1].mean() == pytest.approx(mean, abs=0.52)
-    assert path[:, 0].mean() == pytest.approx(p @ grid, abs=0.12)
+    # Without jumps there are three.
+    assert np.count_nonzero(np.diff(path[:, 1] > 1.5)) > 19
+    # Some 45 independent draws of f, and 75 of theta: errors of .15 and .035; four of them.
+    assert path[:, 1].mean() == pytest.approx(mean, abs=0.6)
+    assert path[:, 0].mean() == pytest.approx(p @ grid, abs=0.14)
 
 
 def test_a_chain_through_indicators():

@@ -62,12 +62,12 @@ def test_is_that_of_pymc(smooth):
     assert np.all(np.abs(noise.std(axis=0) - sigma) < 5 * sigma / np.sqrt(8000))
 
 
-@pytest.mark.parametrize(("eta", "sigma"), [(1.0, 1e-2), (1.0, 2e-3), (1.0, 1e-4), (100.0, 0.1)])
+@pytest.mark.parametrize(("eta", "sigma"), [(1.0, 1e-4), (100.0, 0.1)])
 def test_little_noise(eta, sigma):
     """A smooth kernel of rank 15 or so on 50 rows: dense Cholesky in 50 digits.
 
     Data and new points are the same function here. Relative errors of double precision grow like
-    the condition number, (eta / sigma)^2 n, times eps: 1e-16 * 1e6 * 50 = 5e-9 at the worst three
+    the condition number, (eta / sigma)^2 n, times eps: 1e-16 * 1e6 * 50 = 5e-9 at sigma = 0.1
     (1e-6 at sigma = 1e-4, where the matrix itself is known no better).
     """
     import mpmath

@@ -1,7 +1,6 @@
 """Labels, trials and levels under a probit link: where they coincide, and noise that is shared."""
 
 import numpy as np
-import pymc as pm
 import pytest
 from likelihood_oracles import assert_posterior, function_grid, kernel
 from numpy.testing import assert_allclose
@@ -151,17 +150,3 @@ def test_blocks_take_the_low_rank_form():
     assert isinstance(given.cov, LowRankCovariance)
     want = fit_ep(DenseCovariance(kernel(x) + noise), given.lower, given.upper)
     assert posterior._fit.sampler.ep.log_prob == pytest.approx(want.log_prob, abs=1e-9)
-
-
-def test_methods_for_labels_of_their_own_are_refused():
-    gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
-    found = sg.compare_approximations(
-        gp,
-        SHARING,
-        [1, 0, 1],
-        likelihood=BernoulliProbit(NOISE),
-        methods=["advi"],
-        draws=100,
-        chains=1,
-    )
-    assert "noise of their own" in found.table.loc["advi", "failure"]

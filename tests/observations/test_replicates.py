@@ -77,8 +77,6 @@ def numbers_to(k):
 DUELS = [[0, 1], [2, 1], [3, 0]]
 COUNTABLE = {
     "classes": Case(MultinomialProbit(3), [0, 2, 1, 1], numbers_to(3)),
-    "two classes": Case(MultinomialProbit(2), [0, 1, 1, 1], numbers_to(2)),
-    "four classes": Case(MultinomialProbit(4), [0, 3, 1, 1], numbers_to(4)),
     "five classes": Case(MultinomialProbit(5), [0, 4, 1, 1], numbers_to(5)),
     "classes, shared noise": Case(
         MultinomialProbit(noise_cov=NOISE_COV), [0, 2, 1, 1], numbers_to(3)
@@ -88,7 +86,6 @@ COUNTABLE = {
     "duels, ties seen": Case(
         Preference(0.8, threshold=0.5), [[0, 1, 1], [2, 1, 0], [3, 0, 0]], winners_or_tie
     ),
-    "duels, no ties seen": Case(Preference(0.8, threshold=0.5), DUELS, winners_or_tie),
     "duels, noise of items, ties": Case(
         Preference(0.8, noise="item", threshold=0.5), DUELS, winners_or_tie
     ),

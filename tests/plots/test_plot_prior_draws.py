@@ -41,6 +41,7 @@ def test_as_many_draws_as_asked_for_all_with_the_sign():
     ax = plot_prior_draws(process(pseudo_points=[1.0]), GRID, draws=300, random_seed=1)
     found = draws_of(ax)
     assert found.shape == (300, 4)
+    assert process().n_columns == 1
     assert (found[:, 2] > -0.01).all()  # at the pseudo-point, but for the jitter
     # |f| there is half normal; a standard error is .05.
     assert found[:, 2].mean() == pytest.approx(SD * np.sqrt(2 / np.pi), abs=0.2)

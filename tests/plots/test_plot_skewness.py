@@ -111,8 +111,6 @@ def test_contour_where_all_is_symmetric():
             KeyError,
             r"no variable 'skewness'.*\['skewness_se'\]",
         ),
-        (X, "skewness", {}, TypeError, "skewness must be numeric, got str"),
-        (X, VALUE[:, None], {}, ValueError, r"1 dimension\(s\)"),
         (PLANE, VALUE, {"kind": "map"}, ValueError, '"scatter" or "contour", got \'map\''),
         (X, VALUE, {"kind": "contour"}, ValueError, "two columns, and X has one"),
         (X, VALUE, {"vmax": 1.0}, ValueError, "two columns, and X has one"),

@@ -1,8 +1,9 @@
 """Points and intervals together: the builder against a trapezoid rule over f."""
 
+from functools import cache
+
 import numpy as np
 import pytest
-from likelihood_cases import GIVEN
 from observation_oracles import grid_posterior
 from scipy import sparse
 
@@ -10,13 +11,12 @@ from pymc_skewgp._gaussian.covariance import DenseCovariance, FactoredCovariance
 from pymc_skewgp._gaussian.escalation import RectangleSampler
 from pymc_skewgp._observations.observations import Observations, intervals, points
 from pymc_skewgp._posterior import conditioning
-from pymc_skewgp._posterior import conditioning as points_module
 from pymc_skewgp._posterior.conditioning import Conditioning
 
 INF, NAN = np.inf, np.nan
 K = np.array([[1.0, 0.5, 0.2], [0.5, 1.5, 0.6], [0.2, 0.6, 0.8]])
 M = np.array([0.3, -0.2, 0.1])
-N_DRAWS = 2**15
+N_DRAWS = 2**14
 
 
 def rows(**changes) -> Observations:
@@ -55,12 +55,6 @@ CASES = {
     ),
 }
 
-# Rows of the likelihoods of one value of f each, at three places.
-for _name, _case in GIVEN.items():
-    _known, _y = _case.kind(**_case.arguments_of(3)), _case.data(3)
-    if not _case.is_factor:
-        CASES[_name] = _known.observations(_known.as_data(_y, 3), 3)
-
 
 def dense_rows(observations):
     if observations.A is None:
@@ -74,8 +68,9 @@ def condition(observations, cov=K):
     return Conditioning(M, FactoredCovariance.of_kernel(cov), observations)
 
 
-def truth(observations):
-    o = observations
+@cache
+def truth(name):
+    o = CASES[name]
     return grid_posterior(M, K, dense_rows(o), o.a, o.S, o.lower, o.upper, o.value)
 
 
@@ -93,14 +88,13 @@ def form(request, monkeypatch):
     share = {"dense": 0.0, "low rank": 100.0}[request.param]
     monkeypatch.setattr(conditioning, "LOW_RANK_SHARE", share)
     monkeypatch.setattr(conditioning, "LARGEST_BLOCK", share)
-    monkeypatch.setattr(points_module, "LOW_RANK_SHARE", share)
     return request.param
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_evidence_and_moments(name, form):
     """Log evidence within 5 standard errors (5e-7), moments within 5 Monte Carlo errors."""
-    given, exact = condition(CASES[name]), truth(CASES[name])
+    given, exact = condition(CASES[name]), truth(name)
     if given.n_rows:
         assert isinstance(given.cov, DenseCovariance if form == "dense" else LowRankCovariance)
     value, std_error = log_evidence(given)

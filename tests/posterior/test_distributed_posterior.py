@@ -72,6 +72,7 @@ def test_rows_on_two_workers(dask_cluster):
     spectral = sg.SkewGP(cov_func=KERNEL, approximation=sg.approximations.HSGP([4, 4]))
     with dask_cluster.get_client() as client:
         labels = gp.posterior(chunked(X), chunked(y), n_draws=128)
+        assert isinstance(labels, sg.DistributedPosterior)
         here = gp.posterior(X, y, n_draws=128)
         assert_alike(labels, here)
         new = (x.predict(X[:3], draws=0)["predictions_summary"] for x in (labels, here))

@@ -89,7 +89,7 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize("sd", [0.5, 2.0, 5.0])
+@pytest.mark.parametrize("sd", [0.5, 5.0])
 @pytest.mark.parametrize("likelihood", NAMED, ids=repr)
 def test_named_likelihoods(likelihood, sd):
     y, given, power = NAMED[likelihood]
@@ -129,10 +129,6 @@ WRITTEN = {
         lambda f: stats.lognorm(0.5, scale=np.exp(f)), 1.0,
     ),
     "binomial": (trials, [500, 200], successes, 0.0),
-    "weibull": (
-        lambda e: pm.Weibull.dist(1.5, EXP(e)), [1.0, 2.0],
-        lambda f: stats.weibull_min(1.5, scale=np.exp(f)), 1.0,
-    ),
     "falling rate": (
         lambda e: pm.Exponential.dist(EXP(e)), [1.0, 2.0],
         lambda f: stats.expon(scale=np.exp(-f)), -1.0,
@@ -222,7 +218,7 @@ def test_errors_of_quantiles():
     x, y = np.linspace(0.0, 4.0, 6)[:, None], np.array([0.1, 1.3, 0.2, 9.0, 2.1, 0.3])
     runs = []
     for seed in range(25):
-        posterior = gp.posterior(x, y, likelihood=of.Gamma(1.0), random_seed=seed)
+        posterior = gp.posterior(x, y, likelihood=of.Gamma(1.0), n_draws=256, random_seed=seed)
         runs.append(posterior.predict([[2.2], [6.0]], draws=0)["predictions_summary"])
     for name in ("f_quantile", "y_quantile"):
         values, errors = (np.array([r[n].values for r in runs]) for n in (name, f"{name}_se"))

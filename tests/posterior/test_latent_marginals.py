@@ -7,7 +7,7 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from pymc_skewgp import LatentMarginals, SkewGPPosterior, likelihoods
+from pymc_skewgp import LatentMarginals, LatentPosterior, SkewGPPosterior, likelihoods
 
 PROBS = np.array([0.001, 0.055, 0.5, 0.945, 0.999])
 
@@ -36,6 +36,8 @@ def test_against_scipy(seed):
     # Solved to 1e-10 deviations of the mixture; its density times a deviation is below 3 here.
     np.testing.assert_allclose(back, np.repeat(PROBS[:, None], 3, axis=1), atol=3e-10)
     assert at.size == 3
+    error = at.cdf(quantiles).std_error / at.density(quantiles)
+    np.testing.assert_allclose(at.quantile_errors(quantiles), error, rtol=1e-6)
 
 
 def test_probability_and_what_stands_for_what_no_draw_has_met():
@@ -73,6 +75,19 @@ def test_standard_deviation_of_the_probability():
     p = ndtr(at.means[:, :, None] + np.sqrt(at.variance)[:, None, None] * z)
     first, second = ((p**power @ w) @ at.weights for power in (1, 2))
     np.testing.assert_allclose(at.probability_sd(), np.sqrt(second - first**2), rtol=1e-8)
+
+
+def test_more_points_and_some_functions():
+    x, y = np.array([[-0.5], [0.4], [1.0]]), [0, 2, 1]
+    known = {"cov_func": rbf(2.0), "likelihood": likelihoods.MultinomialProbit()}
+    posterior = LatentPosterior(x, y, **known)
+    both, one, other = (posterior.marginals(new) for new in ([[0.2], [1.3]], [[0.2]], [[1.3]]))
+    joined, first = one.with_points(other), both.first_functions(2)
+    for name in ("means", "variance", "covariance"):
+        np.testing.assert_allclose(getattr(joined, name), getattr(both, name), atol=1e-10)
+    np.testing.assert_array_equal(first.means, both.means[[0, 1, 3, 4]])
+    np.testing.assert_array_equal(first.variance, both.variance[[0, 1, 3, 4]])
+    np.testing.assert_array_equal(first.covariance, both.covariance[:, :2, :2])
 
 
 def test_a_certain_label_has_no_error_from_its_tail():

@@ -217,7 +217,7 @@ IN_BLOCKS = Inducing(np.linspace(-1.5, 1.5, 3)[:, None])
 
 @pytest.mark.parametrize(
     ("index", "more"),
-    [(index, {}) for index in (2, 45, 79, 210, 219, 233)]
+    [(index, {}) for index in (45, 79, 219, 233)]
     # Rank three at most: three inducing points leave nothing. Deviations were .05 to 2.6 times.
     + [(index, {"approximation": IN_BLOCKS}) for index in (1, 18, 37)],
 )

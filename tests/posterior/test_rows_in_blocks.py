@@ -28,7 +28,6 @@ QUADRATURE = {
     "binomial": (FEW, lk.BinomialProbit(np.array([3, 1, 2, 4, 2])), [1, 0, 2, 3, 2]),
     "student": (FEW, lk.StudentT(4.0, 0.5), [0.3, -0.9, 1.9, 0.8, 1.6]),
     "ordinal": (FEW, lk.OrderedProbit([-0.5, 0.8]), [0, 1, 1, 2, 2]),
-    "tobit": (FEW, lk.CensoredGaussian(0.4, lower=0.0), [0.0, 0.7, 0.0, 1.5, 0.9]),
     "equal labels": (EQUAL, lk.BernoulliProbit(), [0, 0, 0, 1, 1, 1, 1, 1]),
     "equal values": (
         EQUAL, lk.CensoredGaussian(0.4, lower=0.0), [0.0, 0, 0, 0.7, 0.7, 0.7, 0, 0]
@@ -140,7 +139,6 @@ CASES = {
         {"pseudo_points": [[-2.0], [0.5], [1.0]], "phase": [1, 1, -1], "truncation": 0.2},
     ),
     "duels": (lk.Preference(0.7), PAIRS, {}),
-    "three classes": (CLASSES, THREE, {}),
     "four classes": (CLASSES, classes(4), {"coregion": np.diag([1, 0.5, 2, 1])}),
     "joined classes": (lk.MultinomialProbit(noise_cov=NOISE), classes(3), {"coregion": JOINED}),
     "classes under signs": (CLASSES, THREE, {"pseudo_points": [[-2.0], [0.5]], "phase": [1, -1]}),

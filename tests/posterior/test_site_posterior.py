@@ -47,12 +47,8 @@ def compare(posterior, exact, shape=slice(None)):
 
 
 CASES = {
-    "logit 1": (Logit(), [1.0]),
     "logit 3": (Logit(), [1.0, 0.0, 1.0]),
-    "logit 4": (Logit(), [1.0, 1.0, 1.0, 0.0]),
     "counts 2": (Counts(), [0.0, 7.0]),
-    "counts 4": (Counts(), [2.0, 0.0, 1.0, 30.0]),
-    "student 2": (Student(), [0.4, 1.1]),
     "student 3": (Student(), [0.4, 3.9, 0.0]),
 }
 
@@ -62,7 +58,7 @@ def test_moments_and_evidence_agree_with_quadrature(name):
     likelihood, y = CASES[name]
     n = len(y)
     inputs = X[:n]
-    nodes = {1: 2001, 2: 401, 3: 91, 4: 35}[n]
+    nodes = {2: 401, 3: 91}[n]
     exact = site_posterior(line(inputs), kernel(inputs), given(likelihood, y), nodes)
     posterior = SkewGPPosterior(
         inputs,

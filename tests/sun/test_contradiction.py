@@ -4,11 +4,10 @@ The oracle for three signs is the closed form 1/8 + sum asin(rho_ij) / (4 pi), e
 digits of the covariance exp(-d^2 / 2) itself, not of its entries in double precision.
 """
 
-import matplotlib
 import numpy as np
 import pymc as pm
 import pytest
-from scipy.stats import multivariate_normal
+from approximation_oracles import rbf
 
 import pymc_skewgp as sg
 from pymc_skewgp._errors import no_warnings
@@ -38,16 +37,6 @@ EXACT = [
     (ONE_CHANGE, 5e-5, -11.741364619778807, False),
 ]
 CONTRADICTORY = "pseudo_points and phase contradict each other.*below about -1[0-9][0-9]"
-
-
-def kernel(lengthscale, variance=1.0):
-    def cov_func(X, Xs=None, diag=False):
-        if diag:
-            return np.full(len(X), variance)
-        Xs = X if Xs is None else Xs
-        return variance * np.exp(-0.5 * ((X - Xs.T) / lengthscale) ** 2)
-
-    return cov_func
 
 
 def latent_cov(points, phase, lengthscale=1.0):
@@ -92,21 +81,8 @@ def test_three_signs_are_right_or_refused(phase, spacing, exact, refused):
     assert [estimate.value, result.value] == pytest.approx([exact] * 2, abs=0.01 + effect.nats)
 
 
-def test_five_alternating_signs_are_computed():
-    points, phase = np.linspace(-2.0, 2.0, 5), phases(5, "alternating")
-    gamma = latent_cov(points, phase)
-    exact = np.log(
-        multivariate_normal(cov=gamma, abseps=1e-9, releps=0, maxpts=10**6).cdf(np.zeros(5))
-    )
-    given = sg.SkewGPPosterior([0.0], [1], cov_func=kernel(1.0), pseudo_points=points, phase=phase)
-    found = given.log_marginal_likelihood
-    # f(0) > 0 has prior probability near 1/2 given signs that leave f no room.
-    assert found.value == pytest.approx(np.log(0.5), abs=0.3)
-    assert log_orthant(np.zeros(5), gamma, 1024, 0).value == pytest.approx(exact, abs=2e-3)
-
-
-@pytest.mark.parametrize("lengthscale", [0.05, 0.1, 0.2, 0.3, 1.0])
-@pytest.mark.parametrize("s", [8, 12, 15, 20, 50])
+@pytest.mark.parametrize("lengthscale", [0.1, 0.3, 1.0])
+@pytest.mark.parametrize("s", [8, 15, 50])
 @pytest.mark.parametrize("kind", ["random", "alternating", "equal", "halves"])
 def test_what_is_accepted_does_not_depend_on_round_off(s, kind, lengthscale):
     gamma = latent_cov(np.linspace(-2.0, 2.0, s), phases(s, kind), lengthscale)
@@ -120,8 +96,8 @@ def test_what_is_accepted_does_not_depend_on_round_off(s, kind, lengthscale):
             estimate = log_orthant(np.zeros(s), gamma + off + off.T, 256, 0)
         values.append(estimate.value)
         errors.append(estimate.std_error)
-    # Five standard errors of a difference: false alarms 1e-6 for each of the hundred cases, but the
-    # seeds are fixed.
+    # Five standard errors of a difference: false alarms 1e-6 for each case, but the seeds are
+    # fixed.
     assert abs(values[1] - values[0]) <= LARGEST_EFFECT + 5.0 * np.hypot(*errors)
 
 
@@ -148,10 +124,10 @@ def test_truncation_that_asks_for_nothing_is_no_contradiction():
     points, phase, X, y = fifty()
     with no_warnings():
         free = sg.SkewGPPosterior(
-            X, y, cov_func=kernel(1.0), pseudo_points=points, phase=phase, truncation=20.0
+            X, y, cov_func=rbf(1.0), pseudo_points=points, phase=phase, truncation=20.0
         )
         found = free.log_marginal_likelihood.value
-    plain = sg.SkewGPPosterior(X, y, cov_func=kernel(1.0)).log_marginal_likelihood.value
+    plain = sg.SkewGPPosterior(X, y, cov_func=rbf(1.0)).log_marginal_likelihood.value
     assert found == pytest.approx(plain, abs=0.05)
 
 
@@ -170,7 +146,7 @@ def draws_for_a_trace(X, y, signs):
 
 
 REFUSED = {
-    CONTRADICTORY: lambda X, y, signs: sg.SkewGPPosterior(X, y, cov_func=kernel(1.0), **signs),
+    CONTRADICTORY: lambda X, y, signs: sg.SkewGPPosterior(X, y, cov_func=rbf(1.0), **signs),
     "shorter lengthscale": lambda X, y, signs: fifty_process().posterior(X, y),
     "contradict": lambda X, y, signs: sg.sbc(
         fifty_process(), X, n_simulations=1, draws=9, progressbar=False
@@ -193,7 +169,7 @@ def test_fifty_random_signs_are_refused(match):
 def test_a_shorter_lengthscale_helps_as_the_message_says():
     points, phase, X, y = fifty()
     found = sg.SkewGPPosterior(
-        X, y, cov_func=kernel(0.1), pseudo_points=points, phase=phase
+        X, y, cov_func=rbf(1.0, 0.1), pseudo_points=points, phase=phase
     ).log_marginal_likelihood
     assert -20.0 < found.value < 0.0
 
@@ -210,7 +186,7 @@ def test_the_variance_of_the_labels_does_not_add_to_the_jitter():
     stated errors, which allow for the jitter (false alarms: t with 15 degrees, 2e-4).
     """
     points, phase = np.linspace(-2.0, 2.0, 20), phases(20, "random")
-    plain = kernel(1.0, 1e4)
+    plain = rbf(1e4)
 
     def raised(X, Xs=None, diag=False):
         value = plain(X, Xs, diag)
@@ -280,12 +256,6 @@ def test_with_jitter_the_prior_is_another_one_and_is_computed():
     assert np.isfinite(model.compile_logp()({"f": np.zeros(10)}))
     # Between signs that change all the time f is of the size of the jitter's root.
     assert np.abs(pm.draw(f, random_seed=1)).max() < 0.2
-
-
-def test_plots_of_the_prior_have_its_jitter():
-    ax = sg.plot_prior_draws(fifty_process(), fifty()[2][:, 0], draws=2, random_seed=1)
-    assert np.isfinite(ax.lines[1].get_ydata()).all()
-    matplotlib.pyplot.close(ax.figure)
 
 
 def labelled(s, kind, lengthscale, n=40):

@@ -478,7 +478,8 @@ def test_skewness_and_cross_covariance_are_two_names_of_one_thing():
     np.testing.assert_allclose(sun.skewness, SUN_EXAMPLE_PARAMETERS["skewness"], rtol=1e-15)
     again = SUN.from_cross_cov(*sun.parameters)
     assert again.logpdf(SUN_EXAMPLE_POINT) == pytest.approx(SUN_EXAMPLE_LOGPDF, abs=1e-11)
-    assert repr(sun) == "SUN(n_dims=3, n_latent=2)"
+    assert repr(sun) == f"SUN(n_dims={sun.n_dims}, n_latent={sun.n_latent})"
+    assert (sun.n_dims, sun.n_latent) == (3, 2)
 
 
 def build(**changes):
