@@ -17,6 +17,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     ):
         os.environ[_name] = "1"
 
+# Variables of graphs keep the stack that made them, for PyTensor's messages: a fifth of the time of
+# building models, and pytest shows the stack of an error as well.
+os.environ["PYTENSOR_FLAGS"] = f"traceback__limit=0,{os.environ.get('PYTENSOR_FLAGS', '')}"
+
 # Examples that draw need no screen.
 os.environ.setdefault("MPLBACKEND", "Agg")
 

@@ -19,13 +19,12 @@ def _integrated(model):
     return found, attrs["log_evidence"], attrs["log_evidence_se"]
 
 
-@pytest.mark.parametrize("centred", [True, False])
-def test_random_effects_are_their_quadrature_centred_or_not(centred):
+def test_random_effects_are_their_quadrature():
+    """Not centred; the contract has a model whose evidence is the same either way."""
     counts = np.array([3, 0, 7, 2])
     with pm.Model() as model:
         s = pm.HalfNormal("s", 1.0)
-        effects = pm.Normal("u", 0.0, s if centred else 1.0, shape=4)
-        u = effects if centred else s * effects
+        u = s * pm.Normal("u", 0.0, 1.0, shape=4)
         pm.Poisson("y", pm.math.exp(1.0 + u), observed=counts)
     _, log_evidence, se = _integrated(model)
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
@@ -41,19 +40,16 @@ def test_random_effects_are_their_quadrature_centred_or_not(centred):
 STEP, Y = np.arange(5), np.random.default_rng(2).normal(size=5)
 CHAIN = np.linalg.inv(np.eye(5) - 0.6 * np.eye(5, k=-1))
 OF_CHAIN = CHAIN @ np.diag([4.0, 0.25, 0.25, 0.25, 0.25]) @ CHAIN.T
-START = {"init_dist": pm.Normal.dist(0.0, 2.0)}
+
 W = np.eye(5, k=1) + np.eye(5, k=-1)
-
-
-def walk(mu, sigma):
-    f = pm.GaussianRandomWalk("f", mu, sigma, init_dist=pm.Normal.dist(0.3, 2.0), shape=5)
-    return f, 0.3 + 0.1 * STEP, 4.0 + 0.25 * np.minimum(STEP[:, None], STEP)
 
 
 def walk_with_a_drift():
     """Whose density has the same integral whatever the drift, which is drawn with it."""
-    f, mean, cov = walk(pm.Normal("drift", 0.1, 0.6), 0.5)
-    return f, mean, cov + 0.36 * np.outer(STEP, STEP)
+    drift, start = pm.Normal("drift", 0.1, 0.6), pm.Normal.dist(0.3, 2.0)
+    f = pm.GaussianRandomWalk("f", drift, 0.5, init_dist=start, shape=5)
+    cov = 4.0 + 0.25 * np.minimum(STEP[:, None], STEP) + 0.36 * np.outer(STEP, STEP)
+    return f, 0.3 + 0.1 * STEP, cov
 
 
 def with_a_level():
@@ -86,9 +82,7 @@ def collinear_columns():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: walk(0.1, 0.5),
         walk_with_a_drift,
-        lambda: (pm.AR("f", rho=[0.6], sigma=0.5, shape=5, **START), 0.0 * STEP, OF_CHAIN),
         with_a_level,
         with_a_potential,
         areas,
@@ -262,7 +256,6 @@ def _negative_binomial():
 
 
 OF_MANY = {
-    "counts": lambda: lambda mu: pm.Poisson("y", pm.math.exp(mu), observed=MANY),
     "a parameter": _negative_binomial,
     "Student t": lambda: lambda mu: pm.StudentT("y", nu=4, mu=mu, sigma=0.5, observed=MANY / 4.0),
 }

@@ -172,12 +172,6 @@ def of_density(form):
     return counts(b[0] + b[1] * X, COUNTS)
 
 
-def pushed_apart():
-    b = pm.Normal("b", 0.0, 1.0, shape=2)
-    pm.Potential("push", 2.0 * (b**2).sum())
-    return counts(b[0] + b[1] * X, COUNTS)
-
-
 def between_others():
     c = pm.Normal("c", shape=4, transform=ordered, initval=[-1.0, 0.0, 1.0, 2.0])
     return observed(c)
@@ -199,7 +193,6 @@ EMPTY, INFINITE = np.zeros(0), [0.1, np.inf, 0.2, 0.3]
 REFUSED = {
     "the predictor of y is not finite": lambda: observed(pm.Normal("b") * MISSING),
     "y has no rows": lambda: observed(pm.Normal("b") * EMPTY, 1.0, EMPTY),
-    "k is discrete": lambda: observed(pm.Normal("b") + pm.Poisson("k", 3.0)),
     "called draw, as a dimension": lambda: observed(pm.Normal("draw") * X),
     "phi has no density in PyMC itself.*each area have a neighbour": lambda: observed(
         areas(ISLAND)
@@ -208,7 +201,6 @@ REFUSED = {
         areas(np.triu(LINE))
     ),
     r"c \(Normal, bounded by the transform ordered\).*Use pm.sample": between_others,
-    r"no Gaussian variable.*u \(StudentT\)": lambda: observed(pm.StudentT("u", nu=4.0, shape=4)),
     r"b \(Uniform\).*pm.Flat in place of pm.Uniform": lambda: observed(
         pm.Uniform("b", -1.0, 1.0) * X
     ),
@@ -242,7 +234,6 @@ REFUSED = {
     "the log density of b is quadratic, but no Gaussian's": lambda: of_density(
         lambda b: 0.5 * b**2
     ),
-    "the log density of b and push is quadratic, but no Gaussian's": pushed_apart,
 }
 
 

@@ -46,14 +46,12 @@ def test_the_result_is_as_that_of_fit_built_or_not(data):
     assert posterior.attrs["log_evidence"] == inside.attrs["log_evidence"]
 
 
-# Bambi's prior of the lengthscale is inverse gamma of shape 3: its index is .71.
-@pytest.mark.filterwarnings("ignore::pymc_skewgp.HeavyTailWarning")
-@pytest.mark.parametrize("formula", ["count ~ hsgp(t, m=3, c=1.5)", "count ~ bs(t, df=4)"])
-def test_centred_and_non_centred_effects_have_one_evidence(data, formula):
+def test_centred_and_non_centred_effects_have_one_evidence(data):
     """And a basis, whose length no type says, is found to be no row."""
     evidences = []
     for noncentered in (True, False):
-        model = bmb.Model(f"{formula} + (1|g)", data, family="poisson", noncentered=noncentered)
+        formula = "count ~ bs(t, df=4) + (1|g)"
+        model = bmb.Model(formula, data, family="poisson", noncentered=noncentered)
         attrs = _integrated(model)["posterior"].attrs
         evidences.append((attrs["log_evidence"], attrs["log_evidence_se"]))
     (one, error), (other, other_error) = evidences

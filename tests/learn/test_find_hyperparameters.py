@@ -309,7 +309,6 @@ class TestArguments:
             ({"batch_size": 0}, "batch_size"),
             ({"n_restarts": -1}, "n_restarts"),
             ({"n_draws": 0}, "n_draws"),
-            ({"start": {"lengthscale": 1.0}}, "start has lengthscale"),
         ],
     )
     def test_options(self, arguments, message):

@@ -78,7 +78,7 @@ Y = np.array([0.3, 1.0, 0.4, 2.0, 1.1, 1.7])
 LINE = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0.0]])
 
 
-@pytest.mark.parametrize(("unit", "flat"), [(1e-6, True), (1e5, True), (1e-8, False), (1e8, False)])
+@pytest.mark.parametrize(("unit", "flat"), [(1e-6, True), (1e8, False)])
 def test_units_of_the_data(unit, flat):
     """Densities of six values, and of what has density 1 or is of the unit itself."""
     log_evidence = []
@@ -149,7 +149,6 @@ IMPROPER = [
     # Of all three: which of them is met first depends on the search.
     (of_two_values, "flat prior"),
     (with_a_column_of_zeros, "bound b, "),
-    (separated, r"bound b, .*separated"),
 ]
 
 
@@ -159,10 +158,9 @@ def test_improper_posteriors_are_refused(make, message):
         integrated(make())
 
 
-@pytest.mark.parametrize(("make", "message"), IMPROPER[-2:])
-def test_improper_posteriors_are_refused_where_one_maximises(make, message):
-    with pytest.raises(sg.ImproperPriorError, match=message):
-        sg.find_hyperparameters(make(), method="ep", n_restarts=0, quiet=True, **QUIET)
+def test_improper_posteriors_are_refused_where_one_maximises():
+    with pytest.raises(sg.ImproperPriorError, match=r"bound b, .*separated"):
+        sg.find_hyperparameters(separated(), method="ep", n_restarts=0, quiet=True, **QUIET)
 
 
 def test_a_potential_bounds_what_data_do_not():
@@ -202,10 +200,6 @@ def start():
     return pm.Normal.dist(0.0, 1.0)
 
 
-def autoregression(r):
-    return pm.AR("f", rho=r, sigma=0.5, init_dist=start(), shape=6)
-
-
 def walk(r):
     return pm.GaussianRandomWalk("f", sigma=pm.math.exp(r), init_dist=start(), shape=6)
 
@@ -222,8 +216,6 @@ def areas(r):
 @pytest.mark.parametrize(
     ("form", "low", "high"),
     [
-        # PyTensor rewrites the graphs of an autoregression for a quarter of a minute.
-        pytest.param(autoregression, -3.5, 4.0, marks=pytest.mark.slow(ci=True)),
         (walk, -3.5, 4.0),
         (of_its_own, -3.5, 4.0),
         (areas, -0.999, 0.999),  # PyMC's density is 0 beyond 1

@@ -57,7 +57,7 @@ def in_model():
     return model
 
 
-@pytest.mark.parametrize(("method", "data"), [("ep", False), ("twisted", False), ("twisted", True)])
+@pytest.mark.parametrize(("method", "data"), [("ep", False), ("twisted", True)])
 def test_the_best_hyperparameters(method, data):
     given = (process()[1], PLACES, Y) if data else (in_model(),)
     options = {"likelihood": lk.BinomialProbit(N)} if data else {}

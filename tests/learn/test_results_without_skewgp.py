@@ -21,9 +21,6 @@ def _waits(b, x):
 
 
 OBSERVED = {
-    "censored counts": lambda b: pm.Censored(
-        "y", pm.Poisson.dist(_waits(b, X)), lower=None, upper=3, observed=np.minimum(Y, 3)
-    ),
     "censored waits": lambda b: pm.Censored(
         "y", pm.Weibull.dist(alpha=2.0, beta=_waits(b, X)), None, 1.2, observed=WAITS
     ),

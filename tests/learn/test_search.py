@@ -161,7 +161,7 @@ def test_noisy_values_ask_for_more_draws(noise, draws):
     np.testing.assert_allclose(found.hessian, 2.0 * TWO, atol=1e-6)
 
 
-@pytest.mark.parametrize(("n", "size"), [(100, 30), (101, 10), (20, 20), (7, 3), (5, 9)])
+@pytest.mark.parametrize(("n", "size"), [(101, 10), (20, 20), (5, 9)])
 def test_random_batches_are_equal_in_size_and_classes(n, size):
     rng = np.random.default_rng(n)
     sign = np.where(rng.random(n) < 0.3, 1.0, -1.0)

@@ -17,10 +17,6 @@ def waiting(f):
     return pm.Exponential.dist(pm.math.exp(f))
 
 
-def lifetimes(f):
-    return pm.Weibull.dist(1.5, pm.math.exp(f))
-
-
 def extremes(f):
     return pm.Gumbel.dist(f, 0.7)
 
@@ -31,7 +27,6 @@ def counts(f):
 
 CASES = {
     "waiting": (waiting, [0.5, UPPER], lambda f: stats.expon(scale=np.exp(-f))),
-    "lifetimes": (lifetimes, [0.5, UPPER], lambda f: stats.weibull_min(1.5, scale=np.exp(f))),
     "extremes": (extremes, [0.5, UPPER], lambda f: stats.gumbel_r(f, 0.7)),
     "counts": (counts, [1, 2], lambda f: stats.poisson(np.exp(f))),
 }

@@ -51,20 +51,6 @@ def test_without_an_update_the_generator_stays():
     assert rng.get_value().random() == np.random.default_rng(1).random()
 
 
-@pytest.mark.slow(ci=True)
-def test_inside_a_loop():
-    """An inner graph is rewritten as the outer one is."""
-    rng = pytensor.shared(np.random.default_rng(1))
-
-    def step(rng):
-        next_rng, x = shifted(np.zeros(2), rng=rng, return_next_rng=True)
-        return next_rng, x
-
-    (_, xs) = pytensor.scan(step, outputs_info=[rng, None], n_steps=3, return_updates=False)
-    found = pytensor.function([], xs, mode="NUMBA")()
-    np.testing.assert_array_equal(found, np.random.default_rng(1).standard_normal((3, 2)))
-
-
 def test_an_error_in_a_draw_reaches_the_caller():
     class Failing(Shifted):
         name = "failing"
@@ -77,6 +63,3 @@ def test_an_error_in_a_draw_reaches_the_caller():
     _, x = Failing()(mu, rng=pytensor.shared(np.random.default_rng(1)), return_next_rng=True)
     with pytest.raises(ValueError, match="no such draw"):
         pytensor.function([mu], x, mode="NUMBA")(np.zeros(2))
-
-
-# Groups

@@ -1,6 +1,5 @@
 """UnifiedSkewNormal in PyMC against R, closed forms, quadrature and its NumPy twin."""
 
-import cloudpickle
 import numpy as np
 import pymc as pm
 import pytensor
@@ -56,8 +55,8 @@ class TestRandom(BaseTestDistributionRandom):
     pymc_dist_params = R_EXAMPLE
     expected_rv_op_params = with_cross_cov(R_EXAMPLE)
     reference_dist_params = R_EXAMPLE
-    sizes_to_check = (None, (), 1, (1,), 5, (4, 5), (2, 0))
-    sizes_expected = ((3,), (3,), (1, 3), (1, 3), (5, 3), (4, 5, 3), (2, 0, 3))
+    sizes_to_check = (None, (4, 5), (2, 0))
+    sizes_expected = ((3,), (4, 5, 3), (2, 0, 3))
     checks_to_run = (
         "check_pymc_params_match_rv_op",
         "check_pymc_draws_match_reference",
@@ -97,7 +96,7 @@ def test_without_latent_dimensions_it_is_normal(static):
     np.testing.assert_allclose(found, expected, rtol=1e-14)  # round-off
 
 
-@pytest.mark.parametrize("s", [1, 3, 6])
+@pytest.mark.parametrize("s", [1, 6])
 def test_many_latent_dimensions_by_quadrature(s):
     """One variable equally skewed by equicorrelated latent ones: both probabilities are known."""
     rho, delta, gamma = 0.6, 0.5, -0.3
@@ -177,28 +176,18 @@ def test_one_invalid_member_of_a_batch_leaves_the_others():
     for i in (0, 2):
         sun = SUN([0.0, 0.0], matrices[i], [[0.5], [0.5]], [0.0], [[1.0]])
         assert found[i] == pytest.approx(sun.logpdf([1.0, 1.0]), abs=1e-12)
+    assert log_density(SMALL, [0.1, np.nan]) == -np.inf
 
 
 @pytest.mark.parametrize(
     ("changes", "shape"),
     [
-        ({}, (3,)),
-        ({"size": 3}, (3, 3)),
         ({"size": (2, 3)}, (2, 3, 3)),
         ({"mu": 0.5}, (3,)),
         ({"mu": [0.5]}, (3,)),
-        ({"truncation": 0.1}, (3,)),
-        ({"truncation": [0.1]}, (3,)),
-        ({"mu": np.zeros((2, 3))}, (2, 3)),
         ({"mu": np.zeros((2, 1))}, (2, 3)),
         ({"truncation": np.zeros((2, 1))}, (2, 3)),
-        (
-            {
-                "latent_cov": np.tile(R_EXAMPLE["latent_cov"], (4, 1, 1)),
-                "truncation": 0,
-            },
-            (4, 3),
-        ),
+        ({"latent_cov": np.tile(R_EXAMPLE["latent_cov"], (4, 1, 1)), "truncation": 0}, (4, 3)),
     ],
 )
 def test_vectors_broadcast_with_their_matrices(changes, shape):
@@ -327,29 +316,6 @@ def test_draws_with_invalid_parameters_say_which():
 # Models
 
 
-@pytest.mark.slow(ci=True)
-def test_in_a_model():
-    coords = {"row": range(2), "axis": ["a", "b"]}
-    with pm.Model(coords=coords) as model:
-        mu = pm.Normal("mu")
-        delta = pm.Uniform("delta", -1.0, 1.0)
-        UnifiedSkewNormal(
-            "z", mu, SMALL["scale"], delta * np.ones((2, 1)), 0.3, [[1.0]], dims=("row", "axis")
-        )
-    log_p = model.compile_logp(mode="NUMBA")
-    z = np.array([[0.3, 0.1], [-1.0, 2.0]])
-    point = {"mu": np.array(0.2), "delta_interval__": np.array(0.5), "z": z}
-    delta_value = 2.0 / (1.0 + np.exp(-0.5)) - 1.0
-    sun = SUN([0.2, 0.2], SMALL["scale"], np.full((2, 1), delta_value), [0.3], [[1.0]])
-    prior = stats.norm.logpdf(0.2) + stats.logistic.logpdf(0.5)
-    assert log_p(point) == pytest.approx(prior + sun.logpdf(z).sum(), abs=1e-12)
-    # Skewness near one in both coordinates, which are little correlated: no such vector.
-    assert log_p({**point, "delta_interval__": np.array(5.0)}) == -np.inf
-    assert log_p({**point, "z": np.full((2, 2), np.nan)}) == -np.inf
-    copy = cloudpickle.loads(cloudpickle.dumps(model))
-    assert copy.compile_logp()(point) == pytest.approx(log_p(point), rel=1e-13)
-
-
 def test_prior_predictive_and_observations():
     data = np.random.default_rng(0).normal(size=(5, 2))
     with pm.Model(coords={"row": range(5), "axis": ["a", "b"]}) as model:
@@ -388,28 +354,19 @@ ONE_TOO_LARGE = np.array([R_EXAMPLE["skewness"], np.full((3, 2), 0.99)])
         ({"mu": [0.0, np.inf, 0.0]}, ValueError, "mu holds 1 infinite"),
         ({"mu": [0.0, 0.0]}, ValueError, "mu must have length 3, got 2"),
         ({"scale": np.ones(3)}, ValueError, "scale must have at least 2 dimensions, got 1"),
-        ({"scale": np.eye(3) * [1, 1, -1]}, NotPositiveDefiniteError, "scale is not positive"),
         ({"scale": np.ones((3, 3))}, NotPositiveDefiniteError, "scale is numerically singular"),
         ({"scale": np.triu(np.ones((3, 3)))}, ValueError, "scale is not symmetric"),
         ({"scale": np.ones((3, 2))}, ValueError, "scale must be square"),
         ({"scale": np.array([np.eye(3), 2 * np.ones((3, 3))])}, NotPositiveDefiniteError, "scale"),
-        ({"skewness": np.zeros((3, 0))}, ValueError, r"skewness must have shape \(3, 2\)"),
         ({"truncation": [0.0, 0.0, 0.0]}, ValueError, "truncation must have length 2, got 3"),
         ({"truncation": [0.0, np.inf]}, ValueError, "truncation holds 1 infinite"),
         ({"latent_cov": [[1.0, 2.0], [2.0, 1.0]]}, NotPositiveDefiniteError, "latent_cov is not"),
-        ({"latent_cov": 1.0}, ValueError, "latent_cov must have at least 2 dimensions, got 0"),
         ({"skewness": [0.1, 0.2, 0.3]}, ValueError, r"skewness must have shape \(p, s\), got 1"),
-        ({"skewness": 0.1}, ValueError, r"skewness must have shape \(p, s\), got 0"),
         ({"skewness": np.zeros((2, 2))}, ValueError, r"skewness must have shape \(3, 2\)"),
-        ({"skewness": np.full((3, 2), 0.99)}, NotPositiveDefiniteError, "C from skewness"),
         ({"skewness": ONE_TOO_LARGE}, NotPositiveDefiniteError, "C from skewness"),
         ({"mu": "mean"}, TypeError, "mu must be numeric"),
         ({"mu": np.ones(3, dtype=complex)}, TypeError, "mu must be real, got complex128"),
-        (
-            {"scale": pt.dmatrix(shape=(2, 3))},
-            ValueError,
-            "scale must be square, got shape",
-        ),
+        ({"scale": pt.dmatrix(shape=(2, 3))}, ValueError, "scale must be square, got shape"),
     ],
 )
 def test_invalid_constants_are_refused_when_the_model_is_built(changes, error, message):
@@ -425,7 +382,7 @@ def test_what_may_change_is_not_judged():
 class TestCrossCovariance:
     """`cross_cov` in place of the skewness."""
 
-    @pytest.mark.parametrize("parameters", [PLAIN, SMALL, R_EXAMPLE], ids=["s=0", "s=1", "s=2"])
+    @pytest.mark.parametrize("parameters", [PLAIN, R_EXAMPLE], ids=["s=0", "s=2"])
     def test_is_the_same_distribution(self, parameters):
         point = np.zeros(parameters["mu"].size)
         expected = log_density(parameters, point)
@@ -450,9 +407,7 @@ class TestCrossCovariance:
         [
             ({"skewness": np.zeros((2, 1))}, TypeError, "either skewness or cross_cov, got both"),
             ({"cross_cov": None}, TypeError, "either skewness or cross_cov, got neither"),
-            ({"truncation": None}, TypeError, "truncation is missing"),
             ({"latent_cov": None}, TypeError, "latent_cov is missing"),
-            ({"cross_cov": np.zeros((2, 2))}, ValueError, r"cross_cov must have shape \(2, 1\)"),
             ({"cross_cov": [[2.0], [0.0]]}, NotPositiveDefiniteError, r"\[cross_cov, scale\]\]"),
         ],
         ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

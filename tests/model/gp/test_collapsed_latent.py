@@ -42,7 +42,7 @@ def process(case, eta=ETA, ls=LS):
 
 
 @pytest.mark.usefixtures("in_python")
-@pytest.mark.parametrize("name", ["ordered", "tobit", "duels", "classes", "selection", "several"])
+@pytest.mark.parametrize("name", ["ordered", "duels", "selection", "several"])
 def test_function_given_data_by_quadrature(name):
     """Means, squares and products of f: five standard errors, at most 14 numbers each time.
 

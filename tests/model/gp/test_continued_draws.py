@@ -9,7 +9,7 @@ import pytest
 from arviz_base import from_dict
 from scipy.stats import kstest, norm
 
-from pymc_skewgp import BernoulliProbit, SkewGP
+from pymc_skewgp import SkewGP
 
 X = np.array([[-1.0], [0.2], [1.1]])
 XNEW = np.array([[-0.4], [0.6], [3.0]])
@@ -176,19 +176,6 @@ class TestModels:
         model.set_data("X", X[:2])
         with pytest.raises(ValueError, match=r"shape \(3,\).* prior have 2 row\(s\): set X back"):
             continued(gp, idata)
-
-    def test_a_chain_of_a_model(self):
-        """From `pm.sample` to the prediction, as a user writes it."""
-        with pm.Model():
-            gp = SkewGP(cov_func=pm.gp.cov.Matern12(1, ls=0.8), pseudo_points=[[0.5]])
-            BernoulliProbit("y", gp.prior("f", X), observed=[0, 1, 1])
-            idata = pm.sample(
-                draws=20, tune=0, chains=1, random_seed=1, progressbar=False,
-                compute_convergence_checks=False,
-            )  # fmt: skip
-        new = continued(gp, idata, Xnew=X)["predictions"]["f"].to_numpy()
-        f = idata["posterior"]["f"].to_numpy()
-        np.testing.assert_allclose(new, f, atol=6 * np.sqrt(2e-6))
 
     def test_labels_given_as_well(self):
         """They ask for other draws, under a name of their own."""

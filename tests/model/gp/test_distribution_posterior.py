@@ -27,15 +27,6 @@ ALONE = {
         np.array([0.2, 0.9]),
         lambda y, f: stats.beta.logpdf(y, 5 * expit(f), 5 * expit(-f)),
     ),
-    "zero inflated": (
-        lambda eta: pm.ZeroInflatedPoisson.dist(psi=0.7, mu=pm.math.exp(eta)),
-        np.array([0, 4]),
-        lambda y, f: np.where(
-            y == 0,
-            np.logaddexp(np.log(0.3), np.log(0.7) - np.exp(f)),
-            np.log(0.7) + stats.poisson.logpmf(y, np.exp(f)),
-        ),
-    ),
     "scale": (
         lambda eta: pm.Normal.dist(0.0, pm.math.exp(eta)),
         np.array([0.3, -2.5]),
@@ -44,13 +35,7 @@ ALONE = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow(ci=True) if name == "zero inflated" else ())
-        for name in ALONE
-    ],
-)
+@pytest.mark.parametrize("name", ALONE)
 def test_two_points_by_quadrature(name):
     distribution, y, log_density = ALONE[name]
     x = np.array([[0.0], [0.7]])

@@ -21,12 +21,8 @@ def value(graph):
 
 
 KERNELS = {
-    "ExpQuad": lambda: cov.ExpQuad(2, ls=[0.7, 1.9]),
-    "Matern52": lambda: cov.Matern52(2, ls=0.8),
-    "scaled": lambda: 2.0**2 * cov.Matern32(2, ls=1.3),
-    "sum": lambda: cov.ExpQuad(2, ls=1.0) + 0.5 * cov.Exponential(2, ls=2.0) + 0.1,
-    "product": lambda: cov.ExpQuad(2, ls=1.0) * cov.Linear(2, c=[0.1, 0.2]),
-    "power": lambda: cov.ExpQuad(2, ls=1.0) ** 2,
+    "scaled": lambda: 2.0**2 * cov.Matern52(2, ls=[0.7, 1.9]),
+    "product": lambda: cov.ExpQuad(2, ls=1.0) * cov.Linear(2, c=[0.1, 0.2]) + 0.1,
     "active_dims": lambda: cov.Periodic(2, period=1.5, ls=0.9, active_dims=[1]),
     "constant": lambda: cov.Constant(1.7),
     "white noise": lambda: cov.ExpQuad(2, ls=1.0) + cov.WhiteNoise(0.6),
@@ -71,8 +67,7 @@ def test_a_kernel_may_broadcast_along_the_only_column():
     assert found.value == pytest.approx(expected.value, abs=1e-5)
 
 
-@pytest.mark.parametrize("coefficients", [2.0, [2.0]], ids=str)
-@pytest.mark.parametrize("n", [1, 5])
+@pytest.mark.parametrize(("coefficients", "n"), [(2.0, 1), ([2.0], 5)])
 def test_linear_mean_of_one_column(coefficients, n):
     x = np.arange(float(n))[:, None]
     value = ArrayMean(pm.gp.mean.Linear(coefficients, 1.0))(x)
@@ -81,15 +76,8 @@ def test_linear_mean_of_one_column(coefficients, n):
 
 PRIORS = {
     "Gamma": lambda name: pm.Gamma(name, 2, 1),
-    "InverseGamma": lambda name: pm.InverseGamma(name, 3, 2),
-    "LogNormal": lambda name: pm.LogNormal(name, 0, 1),
-    "HalfNormal": lambda name: pm.HalfNormal(name, 1),
     # Symbolic: not one random Op but a graph of them, and as random as any.
-    "HalfStudentT": lambda name: pm.HalfStudentT(name, nu=3, sigma=1),
     "Truncated": lambda name: pm.Truncated(name, pm.Normal.dist(1, 1), lower=0.1),
-    "Mixture": lambda name: pm.Mixture(
-        name, [0.5, 0.5], [pm.Gamma.dist(2, 1), pm.Gamma.dist(3, 1)]
-    ),
     "CustomDist": lambda name: pm.CustomDist(name, 1.0, dist=lambda s, size: pm.HalfNormal.dist(s)),
 }
 
@@ -154,18 +142,10 @@ def test_named_model_and_data():
     np.testing.assert_allclose(function(X), 3.0 * value(cov.ExpQuad(2, ls=0.7)(X)), rtol=1e-12)
 
 
-@pytest.mark.parametrize("value", [[1.0, 2.0, 3.0], 1.0, [[1.0, 2.0]]], ids=str)
-def test_value_of_another_shape_is_refused(value):
+@pytest.mark.parametrize("value", [[1.0, 2.0, 3.0], 1.0, "wide", [1.0, [2.0]]], ids=str)
+def test_value_of_another_shape_or_that_is_no_number_is_refused(value):
     with pm.Model():
         ls = pm.Gamma("ls", 2, 1, shape=2)
-    with pytest.raises(ValueError, match=r"point\['ls'\] must have shape \(2,\)"):
-        ArrayCovariance(cov.ExpQuad(2, ls=ls), {"ls": value})
-
-
-@pytest.mark.parametrize("value", ["wide", [1.0, [2.0]]], ids=str)
-def test_value_that_is_no_number_is_refused(value):
-    with pm.Model():
-        ls = pm.Gamma("ls", 2, 1)
     with pytest.raises(ValueError, match=r"point\['ls'\] must"):
         ArrayCovariance(cov.ExpQuad(2, ls=ls), {"ls": value})
 

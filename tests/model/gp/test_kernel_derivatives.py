@@ -66,7 +66,6 @@ KERNELS = {
         cov.ScaledCov(2, cov.ExpQuad(2, ls=LS), lambda x: 1 + x[:, 0] ** 2),
         lambda x, t: stretch(x) * rbf(x, t) * stretch(t),
     ),
-    "power": (cov.ExpQuad(2, ls=LS) ** 2, lambda x, t: rbf(x, t) ** 2),
     "Periodic": (
         cov.Periodic(2, period=2.0, ls=LS),
         lambda x, t: mpmath.exp(
@@ -89,7 +88,8 @@ PAIRS = [
     (Derivative(1, 2), Derivative(0, 1)),
     (Derivative(1, 2), Derivative(1, 2)),
 ]
-IN_CLOSED_FORM = ("ExpQuad", "RatQuad", "Matern52", "scaled, one feature", "sum and product")
+# All pairs of these; of the others two, and of ExpQuad, which is within two of them.
+ALL_PAIRS = ("RatQuad", "Matern52", "scaled, one feature", "sum and product")
 
 
 def a(x, t):
@@ -121,7 +121,7 @@ def exact(function, left, right):
     [
         (name, pair)
         for name in KERNELS
-        for pair in (PAIRS if name in IN_CLOSED_FORM else PAIRS[2::2])
+        for pair in (PAIRS if name in ALL_PAIRS else PAIRS[2::2])
         # The graph of its fourth derivatives takes ten seconds to compile.
         if name != "NeuralNetwork" or pair[1].order == 1
     ],
@@ -192,9 +192,7 @@ def test_gradient_in_the_lengthscale():
             (2, 2),
             "Matern32 has functions that are .* once only, and not 2",
         ),
-        (cov.Matern32(1, ls=1.0), (0, 2), "Matern32"),
         (cov.Exponential(1, ls=1.0), (1, 0), "Exponential .* at no point.*use ExpQuad"),
-        (cov.Matern12(1, ls=1.0), (1, 1), "Matern12"),
         (2.0 * cov.ExpQuad(1, ls=1.0) + cov.WhiteNoise(0.1), (1, 0), "WhiteNoise is noise"),
         (cov.ScaledCov(1, cov.Matern52(1, ls=1.0), pt.exp), (1, 1), "Matern52 inside of ScaledCov"),
         (cov.Coregion(1, B=np.eye(2)), (1, 1), "Coregion is a function of labels"),

@@ -171,36 +171,29 @@ class TestOutput:
         assert tree["sample_stats"].attrs["method"] == "twisted"
 
     def test_coordinates_are_those_of_the_trace(self):
-        idata = trace(**{n: constant(v, 3, 10) for n, v in POINT.items()})
+        """Of chains and draws, and labels of the observations."""
+        names = list("abcdefgh")
+        variables = {n: constant(v, 3, 10) for n, v in POINT.items()}
+        variables["weight"] = np.zeros((3, 10, 8))
+        idata = trace(dims={"weight": ["obs_id"]}, coords={"obs_id": names}, **variables)
         part = idata.isel(chain=[2, 0], draw=slice(4, None, 3))
         tree = process().sample_latent(part, X=X, y=Y, Xnew=XNEW, progressbar=False)
         for group in ("posterior", "sample_stats", "log_likelihood", "predictions"):
             np.testing.assert_array_equal(tree[group]["chain"], [2, 0])
             np.testing.assert_array_equal(tree[group]["draw"], [4, 7])
-        assert not np.isnan(tree["posterior"]["f"]).any()
-
-    def test_labels_of_the_observations_are_kept(self):
-        names = list("abcdefgh")
-        variables = {**SHORT, "weight": np.zeros((2, 3, 8))}
-        idata = trace(dims={"weight": ["obs_id"]}, coords={"obs_id": names}, **variables)
-        tree = process().sample_latent(idata, X=X, y=Y, progressbar=False)
         for group in ("posterior", "log_likelihood", "observed_data"):
             np.testing.assert_array_equal(tree[group]["obs_id"], names)
         assert not np.isnan(tree["posterior"]["f"]).any()
 
 
-class TestSeeds:
-    def draw(self, seed):
+def test_equal_seeds_give_equal_draws():
+    def draw(seed):
         tree = process(1).sample_latent(
             trace(**SHORT), X=X, y=Y, Xnew=XNEW, random_seed=seed, progressbar=False
         )
         return np.concatenate([tree["posterior"]["f"], tree["predictions"]["y"]], axis=-1)
 
-    def test_equal_ones_give_equal_draws(self):
-        first = self.draw(7)
-        np.testing.assert_array_equal(first, self.draw(7))
-        np.testing.assert_array_equal(first, self.draw(np.random.default_rng(7)))
-        np.testing.assert_array_equal(first, self.draw(np.random.SeedSequence(7)))
+    np.testing.assert_array_equal(draw(7), draw(np.random.default_rng(7)))
 
 
 class TestPlainErrors:
@@ -219,7 +212,6 @@ class TestPlainErrors:
     def test_missing_hyperparameter(self):
         message = r"depends on ls: give their values in idata\.posterior\.$"
         self.refuse(ValueError, message, trace(eta=SHORT["eta"]))
-        self.refuse(ValueError, "depends on eta, ls: ", trace(other=SHORT["eta"]))
 
     @pytest.mark.parametrize("name", ["ls", "eta"])
     def test_name_of_a_hyperparameter(self, name):
@@ -246,9 +238,7 @@ class TestPlainErrors:
         ("changes", "message"),
         [
             ({"Xnew": np.zeros((3, 2))}, r"Xnew has 2 column\(s\)"),
-            ({"Xnew": [[np.nan]]}, "Xnew holds 1 NaN"),
             ({"X": X[:3]}, r"y must have shape \(3,\)"),
-            ({"y": np.arange(8)}, "two classes"),
             ({"n_candidates": 0}, "n_candidates must be at least 1"),
         ],
         ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

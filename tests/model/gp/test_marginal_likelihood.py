@@ -10,9 +10,6 @@ from oracles import finite_difference
 
 import pymc_skewgp as sg
 from pymc_skewgp import likelihoods as of
-from pymc_skewgp._learn.coordinates import Point
-from pymc_skewgp._learn.objective import compile_objective
-from pymc_skewgp._model.graph.collapsed import collapse_model
 
 pytestmark = pytest.mark.usefixtures("in_python")
 
@@ -63,17 +60,6 @@ def test_value_and_gradient_by_quadrature(collapsed):
     flat = np.concatenate([np.ravel(point[name]) for name in names])
     # As in the tests of the Op: ten times the value's error.
     np.testing.assert_allclose(gradient, finite_difference(total, flat, 0.01), atol=3e-3)
-
-
-@pytest.mark.parametrize("collapsed", ["tobit", "selection", "several"], indirect=True)
-def test_the_same_for_an_optimiser(collapsed):
-    """`find_hyperparameters` takes the model as it is."""
-    case, model, point = collapsed
-    objective = compile_objective(model, collapse_model(model))[0]
-    x = np.concatenate([np.ravel(point[name]) for name in objective.coordinates.names])
-    found = objective.by_ep(Point(x)).log_evidence
-    # EP's error at such variances.
-    assert found == pytest.approx(exact(case, point), abs=0.03)
 
 
 class TestGaussian:
@@ -215,15 +201,6 @@ class TestInModels:
         assert np.isfinite(log_p({"low": 0.1, "sigma": 0.5}))
         assert log_p({"low": 0.5, "sigma": 0.5}) == -INF
         assert log_p({"low": 0.1, "sigma": -0.5}) == -INF
-
-    def test_expectation_propagation(self):
-        case = CASES["duels"]
-        model, _ = model_of(case, method="ep")
-        point = {"eta_log__": np.log(ETA), "ls_log__": np.log(LS), **case.theta}
-        log_p = model.compile_logp(vars=model.observed_RVs, jacobian=False, mode="FAST_COMPILE")
-        truth = case.truth(ETA, LS, case.theta).log_evidence
-        # Two rows are in closed form for either method.
-        assert log_p(point) == pytest.approx(truth, abs=1e-6)
 
 
 class TestRefusals:

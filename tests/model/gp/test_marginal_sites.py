@@ -12,6 +12,8 @@ import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 lk = sg.likelihoods
 X = np.array([[-0.4], [0.5]])
 COUNTS = np.array([5, 1])

@@ -78,7 +78,7 @@ def assert_moments(draws, sun):
     assert gap.max() < 6 * np.sqrt(2.0 / n)
 
 
-@pytest.fixture(params=[0, 1, 2], ids="s={}".format)
+@pytest.fixture(params=[0, 2], ids="s={}".format)
 def s(request):
     return request.param
 
@@ -292,8 +292,6 @@ class TestPlainErrors:
             ({"pseudo_points": POINTS, "phase": [1.0, 0.5]}, r"phase must hold \+1 and -1 only"),
             ({"pseudo_points": POINTS, "phase": [1.0]}, "phase must have length 2, got 1"),
             ({"pseudo_points": POINTS, "truncation": np.nan}, "truncation holds 2 NaN"),
-            ({"pseudo_points": POINTS, "truncation": [0.0] * 3}, "truncation must have length 2"),
-            ({"phase": [1.0]}, "phase and truncation belong to pseudo_points"),
             ({"truncation": 1.0}, "phase and truncation belong to pseudo_points"),
         ],
         ids=str,
@@ -307,8 +305,6 @@ class TestPlainErrors:
             unknown = pm.Normal("u", shape=(pm.Poisson("n", 3), 1))
         for arguments, message in (
             ({"truncation": t}, "truncation must be a number or have shape"),
-            ({"truncation": r}, "truncation must be a number or have shape"),
-            ({"phase": t}, "phase must be a number or have shape"),
             ({"phase": r}, "phase must be a number or have shape"),
             ({"pseudo_points": t}, "pseudo_points must be a matrix"),
             ({"pseudo_points": unknown}, "must have a known number of rows"),
@@ -323,9 +319,7 @@ class TestPlainErrors:
     INPUTS = [  # noqa: RUF012
         (np.zeros((3, 2)), r"has 2 column\(s\), but cov_func was built with input_dim=1"),
         ([[np.nan]], "holds 1 NaN"),
-        ([[np.inf]], "holds 1 infinite"),
         (np.zeros((0, 1)), "is empty"),
-        (np.zeros((2, 1, 1)), "must have 2 dimension"),
         (np.ma.masked_array(X, X > 1.0), "has masked values"),
     ]
 
@@ -353,11 +347,10 @@ class TestPlainErrors:
             ([0, 1, 2, 1], r"two classes coded 0 and 1 .* found 3 value\(s\): 0, 1, 2"),
             (list("abab"), "two classes coded 0 and 1"),
             ([0, 1, 1], r"y must have shape \(4,\), one label for each row of X; got \(3,\)"),
-            (Y[:, None], r"y must have shape \(4,\)"),
             ([0, 1, np.nan, 1], "y must be finite, found NaN|two classes"),
             (np.ma.masked_array(Y, [0, 0, 0, 1]), "y has masked values"),
         ],
-        ids=["three", "letters", "short", "column", "NaN", "masked"],
+        ids=["three", "letters", "short", "NaN", "masked"],
     )
     def test_labels(self, y, message):
         gp = skew_gp(1)
@@ -367,11 +360,10 @@ class TestPlainErrors:
         ("y", "message"),
         [
             ([0, 1, 2, 1], r"y must hold the labels 0 and 1, found \[0 1 2\]: .* 'labels'"),
-            ([-1, 1, 1, 1], r"y must hold the labels 0 and 1, found \[-1  1\]"),
             ([0, 1, 1], "y must have length 4, one label for each row of X; got 3"),
             (Y[:, None], "y must be a vector, got a tensor with 2"),
         ],
-        ids=["three", "-1", "short", "column"],
+        ids=["three", "short", "column"],
     )
     def test_data_with_wrong_labels(self, y, message):
         def data(inputs):
@@ -382,25 +374,21 @@ class TestPlainErrors:
     def test_given(self):
         gp = skew_gp(1)
         refuse(r"call prior\(name, X\) first or pass given=", lambda: gp.conditional("f", X))
-        for given in ({"X": X}, {"X": X, "g": F}, {"X": X, "f": F, "gp": 1}, {}):
-            refuse(
-                r"given must have the keys 'X' and 'f', got",
-                lambda given=given: gp.conditional("f", XNEW, given=given),
-            )
-        for f in (F[:3], np.zeros((4, 1)), 0.0):
-            refuse(
-                r"given\['f'\] must have shape \(4,\)",
-                lambda f=f: gp.conditional("f", XNEW, given={"X": X, "f": f}),
-            )
+        for given, message in (
+            ({"X": X}, r"given must have the keys 'X' and 'f', got"),
+            ({"X": X, "f": F, "gp": 1}, r"given must have the keys 'X' and 'f', got"),
+            ({"X": X, "f": F[:3]}, r"given\['f'\] must have shape \(4,\)"),
+            ({"X": X, "f": 0.0}, r"given\['f'\] must have shape \(4,\)"),
+        ):
+            refuse(message, lambda given=given: gp.conditional("f", XNEW, given=given))
 
     @pytest.mark.parametrize(
         ("cov_func", "message"),
         [
-            (ExpQuad(1, ls=np.nan), "cov_func gave NaN or infinite covariances"),
             (ExpQuad(1, ls=0.0), "cov_func gave NaN or infinite covariances"),
             (-1.0 * ExpQuad(1, ls=1.0), "no variance at some of pseudo_points|not positive def"),
         ],
-        ids=["NaN", "zero", "negative"],
+        ids=["zero", "negative"],
     )
     @pytest.mark.parametrize("points", [0, 1])
     def test_constant_hyperparameters(self, cov_func, message, points):
@@ -442,16 +430,3 @@ class TestPlainErrors:
 
 def test_says_what_it_is():
     assert repr(skew_gp(2)) == "SkewGP(cov_func=Prod, mean_func=Linear, n_pseudo_points=2)"
-
-
-def test_a_process_may_serve_two_models():
-    """Prior and data are those of the last call."""
-    gp = skew_gp(1)
-    for inputs in (X, XNEW):
-        with pm.Model() as model:
-            gp.prior("f", inputs)
-            gp.conditional("new", inputs[:1] + 0.1)
-        point = {"f": F[: len(inputs)], "new": np.zeros(1)}
-        joint = exact(1, np.vstack([inputs, inputs[:1] + 0.1]))
-        expected = joint.conditional(slice(len(inputs)), point["f"]).logpdf([0.0])
-        assert logp(model, "new", point) == pytest.approx(expected, abs=1e-8)

@@ -17,7 +17,7 @@ X = np.array([-1.2, -0.3, 0.5, 1.4])
 KNOT, ETA, LS = 0.2, 1.2, 0.8
 COUNTS = np.array([0, 2, 1, 0])
 VALUES = np.array([-0.8, 0.3, 1.9, 0.2])
-LABELS = np.array([0, 1, 1, 0])
+
 
 LIKELIHOODS = {
     "Poisson": (
@@ -27,10 +27,6 @@ LIKELIHOODS = {
     "Student-t": (
         lambda f: pm.StudentT("y", nu=4, mu=f, sigma=0.7, observed=VALUES),
         lambda f: stats.t.logpdf(VALUES, 4, loc=f, scale=0.7),
-    ),
-    "Bernoulli-logit": (
-        lambda f: pm.Bernoulli("y", logit_p=f, observed=LABELS),
-        lambda f: stats.bernoulli.logpmf(LABELS, 1.0 / (1.0 + np.exp(-f))),
     ),
 }
 

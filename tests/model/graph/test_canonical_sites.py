@@ -38,9 +38,6 @@ OTHERS = {
     "a clip beyond all that is likely": lambda f: pm.Bernoulli(
         "y", logit_p=pm.math.clip(f, -40.0, 40.0), observed=np.ones(6)
     ),
-    "another rate beyond": lambda f: pm.Poisson(
-        "y", pm.math.exp(pm.math.switch(f > 35.0, 2.0 * f, f)), observed=np.arange(6)
-    ),
     "more variance": lambda f: pm.NegativeBinomial(
         "y", mu=pm.math.exp(f), alpha=2.0, observed=np.arange(6)
     ),

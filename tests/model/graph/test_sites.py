@@ -45,12 +45,6 @@ def log_link():
     return F, _poisson(Y, np.exp(F)), "f"
 
 
-def exposure_as_data():
-    exposure = pm.Data("exposure", EXPOSURE)
-    pm.Poisson("y", exposure * pm.math.exp(prior()), observed=pm.Data("counts", Y))
-    return F, _poisson(Y, EXPOSURE * np.exp(F)), "f"
-
-
 def linear_terms():
     b, w = pm.Normal("b"), pm.Normal("w", shape=2)
     pm.Poisson("y", pm.math.exp(b + prior() + COVARIATES @ w), observed=Y)
@@ -100,11 +94,6 @@ def ordered():
     pm.OrderedLogistic("y", eta=prior(), cutpoints=cutpoints, observed=Y % 4)
     cumulative = expit(np.append(VALUES["cutpoints"], np.inf) - F[:, None])
     return F, np.log(np.diff(cumulative, prepend=0.0)[np.arange(N), Y % 4]), "f"
-
-
-def repeated_rows():
-    pm.Poisson("y", pm.math.exp(prior()), observed=np.tile(Y, (3, 1)))
-    return np.tile(F, 3), np.tile(_poisson(Y, np.exp(F)), 3), "f"
 
 
 def scale_of_noise():
@@ -164,7 +153,6 @@ CASES = (
     censored_lifetimes,
     censored_gamma_with_an_offset,
     log_link,
-    exposure_as_data,
     linear_terms,
     two_functions,
     picked_before,
@@ -173,7 +161,6 @@ CASES = (
     shared_dispersion,
     trials,
     ordered,
-    repeated_rows,
     scale_of_noise,
     predictor_in_the_scale,
     scaled_function,

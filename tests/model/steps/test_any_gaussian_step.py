@@ -8,14 +8,17 @@ from scipy.stats import multivariate_normal, norm, poisson
 from step_models import sample
 
 import pymc_skewgp as sg
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 
 COUNTS = np.array([3, 0, 7, 2])
 
 
 def _sampled(model, draws=300, tune=60):
+    plainly = {"compile_kwargs": {"mode": PLAIN}}  # numba takes seconds for each function
     with model:
-        step = sg.ConjugateStep(model=model)
-    return sample(model, draws, tune=tune, chains=1, step=step, random_seed=3)["posterior"]
+        step = sg.ConjugateStep(model=model, **plainly)
+    options = {"tune": tune, "chains": 1, "step": step, "random_seed": 3}
+    return sample(model, draws, **options, **plainly)["posterior"]
 
 
 def _close_to(draws, mean, sd):

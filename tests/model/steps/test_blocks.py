@@ -9,7 +9,6 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from arviz_stats.base import array_stats
-from likelihood_oracles import function_grid
 from pymc.sampling.mcmc import assign_step_methods
 from scipy.special import log_ndtr
 from scipy.stats import multivariate_normal, norm
@@ -125,37 +124,6 @@ def test_components_under_labels():
     assert np.abs((draws.mean(axis=(0, 1)) - centre) / error).max() < SIGMAS
     ratio = draws.var(axis=(0, 1)) / spread**2
     assert np.abs(ratio - 1.0).max() < SIGMAS * np.sqrt(3.0 / 1300 + 3.0 / size)
-
-
-COV = np.array([[2.0, 1.2], [1.2, 1.5]])
-MIXTURES = {
-    "labels and numbers": (
-        lambda f: (
-            BernoulliProbit("y", f[0] + 0.3, observed=1),
-            pm.Normal("x", f, 0.6, observed=[-0.4, 0.9]),
-        ),
-        lambda f: log_ndtr(f[0] + 0.3) + norm.logpdf([[-0.4], [0.9]], f, 0.6).sum(axis=0),
-    ),
-    "joint noise": (
-        lambda f: pm.MvNormal("y", f, np.array([[0.5, 0.3], [0.3, 0.4]]), observed=[0.2, -0.7]),
-        lambda f: multivariate_normal.logpdf(
-            np.array([0.2, -0.7]) - f.T, cov=[[0.5, 0.3], [0.3, 0.4]]
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("case", MIXTURES)
-def test_other_likelihoods_by_quadrature(case):
-    observe, log_likelihood = MIXTURES[case]
-    with pm.Model() as model:
-        observe(gaussian_process("f", COV))
-    assert steps_of(model) == {"ConjugateStep": ["f"]}
-    draws = values(sample(model, 3000), "f")
-    exact = function_grid(np.zeros(2), COV, lambda f: log_likelihood(f.T))
-    sd = np.sqrt(exact.cov.diagonal())
-    assert_mean(draws, exact.mean, sd)
-    np.testing.assert_allclose(draws.std(axis=(0, 1)) / sd, 1.0, atol=SIGMAS * np.sqrt(1 / 4000))
 
 
 def on_grid(log_p):

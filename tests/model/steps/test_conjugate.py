@@ -114,7 +114,7 @@ def lin_ess_of(model):
         return LinESS([model["f"]])
 
 
-IN_CI, NIGHTLY = pytest.mark.slow(ci=True), pytest.mark.slow
+IN_CI = pytest.mark.slow(ci=True)
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,8 @@ IN_CI, NIGHTLY = pytest.mark.slow(ci=True), pytest.mark.slow
         (scaled_model, "fork", None),
         (logit_model, "fork", None),
         (lambda: probit_model(6, 1), "fork", lin_ess_of),
-        pytest.param(effects_model, "fork", None, marks=IN_CI),
         pytest.param(effects_model, "spawn", None, marks=IN_CI),
-        pytest.param(lambda: probit_model(s=2), "spawn", None, marks=IN_CI),
         pytest.param(lambda: probit_model(s=2), "forkserver", None, marks=IN_CI),
-        pytest.param(logit_model, "spawn", None, marks=NIGHTLY),
-        pytest.param(logit_model, "forkserver", None, marks=NIGHTLY),
     ],
 )
 def test_chains_are_the_same_in_other_processes(make, context, step):

@@ -28,7 +28,6 @@ N_PRIOR = 100_000
 LOG_SIGMA = np.log(0.6), 0.3
 LIMITS = (-0.5, 1.5)
 GROUP, LOG_TAU = np.array([0, 1, 0, 1, 1, 0]), (np.log(0.8), 0.4)
-SETS = np.array([[0, 1, 2], [3, 4, 5], [0, 2, 4], [1, 3, 5], [5, 0, 3]])
 # Of each function value four data, for what is known of noise and labels from many only.
 REPEATED = np.repeat(np.arange(N), 4)
 LOG_NU, EPS = (np.log(5.0), 0.3), (2.0, 6.0)
@@ -120,11 +119,6 @@ def simulate_student_t(f, theta, rng):
     return found + scale * noise(found, rng) / np.sqrt(rng.chisquare(nu, found.shape) / nu)
 
 
-def observe_gamma(f, data):
-    """Positive values whose shape is random."""
-    pm.Gamma("y", sigma(), pm.math.exp(-0.5 * f), observed=data)
-
-
 def observe_flips(f, data):
     eps = pm.Beta("eps", *EPS)
     p = pm.math.invprobit(f[REPEATED])
@@ -169,16 +163,6 @@ def simulate_sum(f, theta, rng):
     return f + theta["g"] + theta["effects"][..., GROUP] + noise(f, rng)
 
 
-def observe_choices(f, data):
-    sg.ChoiceProbit("y", f[SETS], sigma=sigma(), observed=data)
-
-
-def simulate_choices(f, theta, rng):
-    found = f[..., SETS]
-    noisy = found + np.exp(theta["sigma_log__"])[..., None, None] * noise(found, rng)
-    return noisy.argmax(axis=-1)
-
-
 CASES = {
     "probit": Case(
         lambda f, data: sg.BernoulliProbit("y", f, observed=data), simulate_labels, np.zeros(N, int)
@@ -188,13 +172,6 @@ CASES = {
         lambda f, theta, rng: np.clip(simulate_values(f, theta, rng), *LIMITS),
         np.zeros(N),
         log_sigma,
-    ),
-    "choices": Case(
-        observe_choices,
-        simulate_choices,
-        np.zeros(len(SETS), int),
-        log_sigma,
-        lambda f: f[..., SETS[:, 0]],
     ),
     "sum": Case(observe_sum, simulate_sum, np.zeros(N), draw_sum),
     "student t": Case(
@@ -213,14 +190,6 @@ CASES = {
         lambda f, data: pm.Bernoulli("y", logit_p=f, observed=data),
         lambda f, theta, rng: (rng.logistic(size=f.shape) < f).astype(int),
         np.zeros(N, int),
-    ),
-    "gamma": Case(
-        observe_gamma,
-        lambda f, theta, rng: rng.gamma(
-            np.exp(theta["sigma_log__"])[..., None], np.exp(0.5 * f), f.shape
-        ),
-        np.ones(N),
-        log_sigma,
     ),
 }
 
@@ -311,8 +280,7 @@ def z_scores(case, s, n, seed=1):
 
 
 IN_CI = [("probit", 1), ("ordered", 0), ("sum", 0), ("flips", 1)]
-OTHERS = [("probit", 0), ("censored", 0), ("censored", 1), ("choices", 0), ("logit", 0)]
-OTHERS += [("logit", 1), ("gamma", 0), ("student t", 0), ("student t", 1), ("flips", 0)]
+OTHERS = [("censored", 1), ("logit", 1), ("student t", 0)]
 
 
 @pytest.mark.parametrize(

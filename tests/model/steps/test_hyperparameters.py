@@ -7,7 +7,7 @@ import pytest
 import step_models
 from arviz_stats.base import array_stats
 from scipy.stats import expon, multivariate_normal, norm
-from step_models import KNOTS, PHASE, analyse, rbf, sample, scaled_model, walk
+from step_models import KNOTS, PHASE, analyse, rbf, scaled_model, walk
 
 from pymc_skewgp._mcmc.site_chain import IndependenceMove
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
@@ -116,19 +116,6 @@ def test_the_step_alone_moves_them_to_their_posterior():
         step = ConjugateStep([model["f"]], rng=1)
     path = walk(step, model, 1100, seed=2, tune=100)[100:]
     check(np.array([float(point["eta_log__"]) for point in path])[None])
-
-
-@pytest.mark.slow(ci=True)
-@pytest.mark.parametrize("nuts", [False, True])
-def test_by_pm_sample(nuts):
-    """By itself the step moves all; where the user gives it f alone, NUTS has the rest given f."""
-    model = scaled_model()
-    with model:
-        step = ConjugateStep([model["f"]]) if nuts else None
-    numba = {"compile_kwargs": {"mode": "NUMBA"}}
-    trace = sample(model, 1000, tune=300, random_seed=3, step=step, **numba)
-    check(np.log(trace["posterior"]["eta"].to_numpy()))
-    assert (trace["sample_stats"]["refreshed"].mean() > 0.9) == nuts
 
 
 def test_lin_ess_leaves_them_alone():
