@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg.lapack import dtrtri
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, missing_of_functions
@@ -54,8 +55,21 @@ class CoordinateGaussian:
     @cached_property
     def spread(self) -> FloatArray:
         """L^-T."""
-        eye = np.eye(self.mean.size)
-        return solve_triangular(self.chol, eye, lower=True, trans="T", check_finite=False)
+        found: FloatArray = dtrtri(self.chol.T)[0]
+        return found
+
+    def beside(
+        self, scale: FloatArray, factor: FloatArray, tau: FloatArray, nu: FloatArray
+    ) -> "CoordinateGaussian":
+        """With m more white coordinates u before these, under sites of scale_i u_i + factor_i c.
+
+        They are independent given c: what is added to the Cholesky factor takes m r^2 operations.
+        """
+        precision = 1.0 + scale**2 * tau
+        half = ((scale * tau / np.sqrt(precision))[:, None] * factor).T
+        mean = scale * (nu - tau * (factor @ self.mean)) / precision
+        chol = np.block([[np.diag(np.sqrt(precision)), np.zeros(half.T.shape)], [half, self.chol]])
+        return CoordinateGaussian(np.concatenate([mean, self.mean]), chol)
 
     def of_white(self, white: FloatArray) -> FloatArray:
         """Coordinates mean + L^-T white, as columns."""

@@ -8,6 +8,7 @@ derivatives of log p in the predictor :math:`\eta_i = a_i + F_i c`, and of rows 
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,10 +23,11 @@ from pymc_skewgp._gaussian.blocks.ep import (
     gaussian_of,
 )
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.blocks.rows import FactorGradient, Pattern, row_block
+from pymc_skewgp._gaussian.blocks.rows import FactorGradient, Pattern, RowBlock, row_block
+from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.tilted import KnownProducts, Tilted
-from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
+from pymc_skewgp._gaussian.weights import Estimate, IntArray, normalized_weights
 from pymc_skewgp._observations.sites import SitesGiven, joined_sites
 from pymc_skewgp._posterior.blocks_at import (
     LearntFunctions,
@@ -72,8 +74,62 @@ class FactorStart(NamedTuple):
     log_prob: float = -np.inf
 
 
+class OwnCoordinates(NamedTuple):
+    """Coordinates that move one predictor each, no two of them the same.
+
+    Attributes
+    ----------
+    rows : ndarray of int, shape (m,)
+        Predictor of each.
+    order : ndarray of int, shape (r,)
+        All coordinates, these first.
+    noise : ndarray, shape (..., n)
+        Variance of the predictors by them.
+    """
+
+    rows: IntArray
+    order: IntArray
+    noise: FloatArray
+
+    @property
+    def size(self) -> int:
+        """Number m."""
+        return self.rows.size
+
+    @classmethod
+    def of(cls, terms: FactorTerms) -> "OwnCoordinates":
+        """Of terms, or of stacked ones; none of rows that stand for several."""
+        n, r = terms.factor.shape[-2:]
+        moved = (terms.factor != 0.0).reshape(-1, n, r).any(axis=0)
+        repeated, k = np.zeros(n, dtype=bool), terms.value.shape[-1]
+        if k and terms.counts.shape == terms.value.shape:
+            repeated[:k] = (terms.counts != 1.0).reshape(-1, k).any(axis=0)
+        alone = np.flatnonzero((moved.sum(axis=0) == 1) & ~repeated[moved.argmax(axis=0)])
+        rows, first = np.unique(moved[:, alone].argmax(axis=0), return_index=True)
+        columns = alone[first][: r - 1]
+        rows = rows[: r - 1]
+        noise = np.zeros(terms.offset.shape)
+        noise[..., rows] = terms.factor[..., rows, columns] ** 2
+        return cls(rows, np.concatenate([columns, np.delete(np.arange(r), columns)]), noise)
+
+
+# Of one less the share of a row's variance that its site takes: a site that takes all is a point.
+_LEAST_SHARE = 1e-6
+
+
+def through_noise(
+    tau: FloatArray, nu: FloatArray, noise: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Sites of predictors that noise of these variances is added to; of negative ones back."""
+    ratio = np.maximum(1.0 + tau * noise, _LEAST_SHARE)
+    return tau / ratio, nu / ratio
+
+
 class FactorRows:
     """Predictors of coordinates under rows and sites, in blocks.
+
+    EP goes without the coordinates that one row alone has, such as an effect of each row: to a
+    row they are noise of its predictor. Draws have them first; see `OwnCoordinates`.
 
     Parameters
     ----------
@@ -91,28 +147,44 @@ class FactorRows:
         self.terms, self.sites = terms, sites
         self._start = start
         self.parts = parts = _parts_of(terms, sites, None if start is None else start.products)
-        patterns = [None] * len(parts) if start is None else start.patterns
-        self._blocks = [
-            row_block(terms.factor[own], part, pattern)
-            for (own, part), pattern in zip(parts, patterns, strict=True)
+        self.own = own = OwnCoordinates.of(terms)
+        self._factor = terms.factor[:, own.order]
+        self._patterns = [None] * len(parts) if start is None else start.patterns
+        self._of_ep = [
+            row_block(self._factor[rows, own.size :], part.with_noise(own.noise[rows]), pattern)
+            for (rows, part), pattern in zip(parts, self._patterns, strict=True)
         ]
-        self.blocks = LocalBlocks(self._blocks)
+
+    @cached_property
+    def _blocks(self) -> list[RowBlock]:
+        """Of all coordinates."""
+        if not self.own.size:
+            return self._of_ep
+        return [row_block(self._factor[rows], part) for rows, part in self.parts]
+
+    @property
+    def blocks(self) -> LocalBlocks:
+        """Of all coordinates."""
+        return LocalBlocks(self._blocks)
 
     def fit(self, tol: float) -> BlockEP:
         """EP, from the start or from Laplace's sites; Laplace's own Gaussian where EP fails."""
         if self._start is not None:
-            self._set(self._start.sites)
-            found = self._by_ep(tol)
+            found = self._by_ep(self._start.sites, tol)
             if found is not None:
                 return found
         self._begin_at_mode()
-        found = self._by_ep(tol)
+        found = self._by_ep([(block.tau, block.nu) for block in self._blocks], tol)
         return self._at_mode() if found is None else found
 
-    def _by_ep(self, tol: float) -> BlockEP | None:
-        """From the sites that there are; None where it fails, as by cavities without a variance."""
+    def _by_ep(self, sites: Sites, tol: float) -> BlockEP | None:
+        """From these sites; None where it fails, as by cavities without a variance."""
+        for block, (rows, _), known in zip(
+            self._of_ep, self.parts, self._exact(sites), strict=True
+        ):
+            block.tau, block.nu = through_noise(*known, self.own.noise[rows])
         try:
-            found = fit_blocks(self.blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
+            found = fit_blocks(LocalBlocks(self._of_ep), tol=tol, max_sweeps=_MAX_SWEEPS)
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):
             return None
         return found if np.isfinite(found.log_prob) and found.residual < _ROUGH else None
@@ -120,8 +192,26 @@ class FactorRows:
     def found(self) -> FactorStart:
         """After `fit`."""
         products = _products_of(self.parts)
-        sites = [(block.tau, block.nu) for block in self._blocks]
-        return FactorStart(sites, products, [block.pattern for block in self._blocks])
+        sites = [
+            through_noise(block.tau, block.nu, -self.own.noise[rows])
+            for block, (rows, _) in zip(self._of_ep, self.parts, strict=True)
+        ]
+        return FactorStart(sites, products, [block.pattern for block in self._of_ep])
+
+    def whole(self, ep: BlockEP) -> CoordinateGaussian:
+        """EP's Gaussian of all coordinates, which the blocks are told."""
+        own, gaussian = self.own, ep.gaussian
+        if not own.size:
+            return gaussian
+        if gaussian.mean.size < own.order.size:
+            each = zip(self._of_ep, self.parts, strict=True)
+            sites = [x.sites_before_noise(part, own.noise[rows]) for x, (rows, part) in each]
+            self._set(sites)
+            tau, nu = (np.concatenate(x)[own.rows] for x in zip(*self._exact(sites), strict=True))
+            factor, first = self._factor[own.rows], np.arange(own.size)
+            gaussian = gaussian.beside(factor[first, first], factor[:, own.size :], tau, nu)
+        self.blocks.total("place", gaussian.mean, gaussian.spread)
+        return gaussian
 
     def gradient(self, ep: BlockEP) -> tuple[FactorTerms, list[FloatArray]]:
         """Of EP's evidence, in the terms and in parameters of the sites.
@@ -130,7 +220,8 @@ class FactorRows:
         """
         if not ep.residual < _ROUGH:
             return self.gradient_by_draws(ep.gaussian.mean[None], np.ones(1))
-        found = [block.gradient(ep.gaussian.mean, ep.gaussian.spread) for block in self._blocks]
+        gaussian = self.whole(ep)
+        found = [block.gradient(gaussian.mean, gaussian.spread) for block in self._blocks]
         numbers = [
             part.slopes_of_numbers(x) for (_, part), x in zip(self.parts, found, strict=True)
         ]
@@ -154,7 +245,7 @@ class FactorRows:
         self, c: FloatArray, weights: FloatArray
     ) -> tuple[FactorTerms, list[FloatArray]]:
         """Of the exact evidence, by weighted draws of the coordinates, shape (N, r)."""
-        eta = c @ self.terms.factor.T
+        eta = c @ self._factor.T
         found, numbers = [], []
         for (own, part), (first, second) in zip(self.parts, self.slopes(eta), strict=True):
             counts = part.counts
@@ -189,8 +280,10 @@ class FactorRows:
             rows = [np.where(np.isfinite(x), x, 0.0) for x in numbers[0]]
         if self.sites is not None:
             parameters = numbers[-1]
+        factor = np.empty(self.terms.factor.shape)
+        factor[:, self.own.order] = np.concatenate([x.factor for x in found])
         wrt = FactorTerms(
-            np.concatenate([x.factor for x in found]),
+            factor,
             np.concatenate([x.offset for x in found]),
             rows[0],
             rows[1],
@@ -213,7 +306,7 @@ class FactorRows:
 
         About a wide prior's mean quadrature would be of nothing.
         """
-        F, c = self.terms.factor, np.zeros(self.terms.factor.shape[1])
+        F, c = self._factor, np.zeros(self._factor.shape[1])
         value = self._log_density(c)
         for _ in range(_NEWTON_STEPS):
             self._set(self._sites_about(F @ c))
@@ -228,15 +321,19 @@ class FactorRows:
         return value
 
     def _set(self, sites: Sites) -> None:
+        for block, (tau, nu) in zip(self._blocks, self._exact(sites), strict=True):
+            block.tau, block.nu = tau, nu
+
+    def _exact(self, sites: Sites) -> Sites:
         """Of points their own, which are exact."""
-        for block, (tau, nu) in zip(self._blocks, sites, strict=True):
-            block.tau, block.nu = tau.copy(), nu.copy()
+        found = [(tau.copy(), nu.copy()) for tau, nu in sites]
         k = self.terms.value.size
         points = np.flatnonzero(np.isfinite(self.terms.value))
         if points.size:
             noise = self.terms.noise[points]
             value = self.terms.value[points] - self.terms.offset[:k][points]
-            self._blocks[0].tau[points], self._blocks[0].nu[points] = 1.0 / noise, value / noise
+            found[0][0][points], found[0][1][points] = 1.0 / noise, value / noise
+        return found
 
     def _log_density(self, c: FloatArray) -> float:
         with np.errstate(all="ignore"):
@@ -398,17 +495,22 @@ class _RowsTogether:
     def __init__(self, known: Sequence[Known], start: FactorStart) -> None:
         each, n = [terms for terms, _ in known], len(known)
         terms = FactorTerms(*(np.stack([getattr(t, x) for t in each]) for x in FactorTerms._fields))
-        self.factor, self.shape = terms.factor, terms.offset.shape
+        own, self.shape = OwnCoordinates.of(terms), terms.offset.shape
+        self.factor, self._noise = terms.factor[..., own.order[own.size :]], own.noise
         sites = [own for _, own in known if own is not None]
         products = start.products and start.products.repeated(n)
-        self._parts = _parts_of(terms, joined_sites(sites) if sites else None, products)
+        self._parts = [
+            (rows, part.with_noise(own.noise[:, rows].ravel()))
+            for rows, part in _parts_of(terms, joined_sites(sites) if sites else None, products)
+        ]
         self.counts = np.ones(self.shape)
         self.counts[:, : terms.value.shape[1]] = terms.counts.reshape(n, -1)
         tau, nu = (np.concatenate(x) for x in zip(*start.sites, strict=True))
-        self.begun = np.tile(tau, (n, 1)), np.tile(nu, (n, 1))
+        begun = np.tile(tau, (n, 1)), np.tile(nu, (n, 1))
         p, i = np.nonzero(np.isfinite(terms.value))
-        self.begun[0][p, i] = 1.0 / terms.noise[p, i]
-        self.begun[1][p, i] = (terms.value[p, i] - terms.offset[p, i]) / terms.noise[p, i]
+        begun[0][p, i] = 1.0 / terms.noise[p, i]
+        begun[1][p, i] = (terms.value[p, i] - terms.offset[p, i]) / terms.noise[p, i]
+        self.begun = through_noise(*begun, own.noise)
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `TiltedMoments`."""
@@ -420,7 +522,8 @@ class _RowsTogether:
 
     def start(self, fits: SideBySide, p: int, patterns: list[Pattern | None]) -> "FactorStart":
         """Where that at one of the hyperparameters has ended."""
-        sites = [(fits.tau[p, own], fits.nu[p, own]) for own, _ in self._parts]
+        tau, nu = through_noise(fits.tau[p], fits.nu[p], -self._noise[p])
+        sites = [(tau[own], nu[own]) for own, _ in self._parts]
         products = _products_of(self._parts)
         if products is not None:
             n = sites[-1][0].size
@@ -443,15 +546,16 @@ def factor_start(terms: FactorTerms, sites: SitesGiven | None) -> FactorStart | 
 def factor_sampler(
     terms: FactorTerms, sites: SitesGiven | None, start: FactorStart | None = None
 ) -> tuple[FactorRows, SiteSampler]:
-    """Pairs of coordinates, and tempering where these are too few."""
+    """Pairs of coordinates in the order `rows.own`, and tempering where these are too few."""
     rows = FactorRows(terms, sites, start)
-    ep = rows.fit(VALUE_TOLERANCE)
-    return rows, SiteSampler(BlockPairs(ep.gaussian, rows.blocks).with_modes())
+    gaussian = rows.whole(rows.fit(VALUE_TOLERANCE))
+    return rows, SiteSampler(BlockPairs(gaussian, rows.blocks).with_modes())
 
 
 def log_likelihood_at(terms: FactorTerms, sites: SitesGiven | None, c: FloatArray) -> float:
     """Of one c, but for what `terms` has in its constant."""
-    return float(FactorRows(terms, sites).blocks.total("log_prob", c[:, None])[0])
+    rows = FactorRows(terms, sites)
+    return float(rows.blocks.total("log_prob", c[rows.own.order, None])[0])
 
 
 def factor_estimate(

@@ -1,6 +1,8 @@
 """Sites that are any functions of their predictors, averaged over noise of these."""
 
+from copy import copy
 from functools import cached_property, lru_cache
+from typing import Self
 
 import numpy as np
 
@@ -145,6 +147,12 @@ class FunctionSites(BlockSites):
     def size(self) -> int:
         """See `BlockSites`."""
         return self._mean.size
+
+    def with_noise(self, variance: FloatArray) -> Self:
+        """Of predictors less noise of their own, of these variances: for EP, by the same nodes."""
+        found = copy(self)
+        found._rest = self._rest + variance
+        return found
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `BlockSites`."""

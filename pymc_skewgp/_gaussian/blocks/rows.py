@@ -6,7 +6,8 @@ and the last steps that these have taken, and returns sums of size r x r at most
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from copy import copy
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,6 +127,13 @@ class RowSites(BlockSites):
     def log_concave(self) -> bool:
         """All are."""
         return True
+
+    def with_noise(self, variance: FloatArray) -> Self:
+        """Of predictors less noise of their own, of these variances."""
+        found = copy(self)
+        found._rows = self._rows.copy()
+        found._rows[3] += variance
+        return found
 
     def some(self, rows: IntArray) -> "RowSites":
         """Of some of the rows."""
@@ -420,11 +428,29 @@ class RowBlock(SiteSteps):
 
         `spread` is upper triangular, the inverse of L' for the precision L L'.
         """
-        self._mean = m = self.factor @ mean
-        variance = self._variances(spread)
-        gap, log_scales = self.step_towards(m, variance, self.sites)
+        self.place(mean, spread)
+        m = self._mean
+        gap, log_scales = self.step_towards(m, self._variance, self.sites)
         pull = self._counts * (self._new[1] - self.nu - (self._new[0] - self.tau) * m)
         return Tilts(gap, self.factor.T @ pull, log_scales, self.remember())
+
+    def place(self, mean: FloatArray, spread: FloatArray) -> None:
+        """Find the marginals of N(mean, spread spread')."""
+        self._mean, self._variance = self.factor @ mean, self._variances(spread)
+
+    def sites_before_noise(
+        self, sites: BlockSites, noise: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Of predictors that have this noise, after EP; `sites` without it.
+
+        Their sites follow from these, but for digits where a site takes all that noise leaves.
+        """
+        known = self._mean, self._variance, self.tau, self.nu, LEAST_CAVITY / self._variance
+        centre, left = cavity(*known)
+        none = np.zeros(self.n_rows)
+        new = next_sites(sites, centre, left + noise, none, none, none)
+        noisy = noise > 0.0
+        return np.where(noisy, new.tau, self.tau), np.where(noisy, new.nu, self.nu)
 
     def log_prob(self, coordinates: FloatArray) -> FloatArray:
         """Sum over the rows of log p, for columns of coordinates (r, N): n r N operations."""
@@ -646,7 +672,10 @@ class SparseBlock(RowBlock):
         return SiteSums(lower + np.tril(lower, -1).T, self.factor.T @ (self._counts * nu))
 
     def _variances(self, spread: FloatArray) -> FloatArray:
-        return self._of_covariance(spread, spread @ spread.T)
+        if self.factor.nnz > self.rank**2:
+            return self._of_covariance(spread, spread @ spread.T)
+        white = self.factor @ spread
+        return np.maximum(np.einsum("ij,ij->i", white, white), 1e-300)
 
     def _covariances(self, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
         cov = spread @ spread.T

@@ -107,12 +107,12 @@ class FactorTask:
     ) -> DrawsWithEvidence:
         """See `Task`."""
         with few_blas_threads(self.terms.n_factorised):
-            sampler = factor_sampler(self.terms, self.sites, self.start)[1]
+            rows, sampler = factor_sampler(self.terms, self.sites, self.start)
             found = sampler.singles(max(count, n_candidates), rng)
         assert found.log_prob is not None
         chosen = systematic_resample(found.log_weights, count, rng)
         value = found.log_prob.value + float(self.terms.log_constant)
-        z = found.draws[chosen] @ self.joint.factor.T + self.joint.mean
+        z = found.draws[chosen] @ self.joint.factor[:, rows.own.order].T + self.joint.mean
         self._refuse_unbounded(z)
         return DrawsWithEvidence(value, found.log_prob.std_error, found.log_prob.relative_ess, z)
 

@@ -22,7 +22,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Constant, equal_computations
 from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter, dfs_rewriter
 from pytensor.graph.traversal import ancestors, apply_ancestors, graph_inputs, io_toposort
 from pytensor.link.basic import PerformLinker
 from pytensor.link.utils import gc_helper, raise_with_op
@@ -83,7 +83,26 @@ class ArrayFunction(Op):
         output_storage[0][0] = np.asarray(_FUNCTIONS[self.kind](x), dtype=x.dtype)
 
 
-@node_rewriter([Elemwise])
+class _Rewriter(FromFunctionNodeRewriter):
+    """A function of this module as a rewriter of its name: a function compiled with it is pickled.
+
+    PyTensor's own holds a function that has lost its name.
+    """
+
+    def __reduce__(self) -> str:
+        return str(self.__name__)
+
+
+def _rewriter(kind: type[Op]) -> Callable[[Any], _Rewriter]:
+    def decorated(function: Any) -> _Rewriter:
+        found = _Rewriter(function, [kind])
+        found.__name__ = function.__name__
+        return found
+
+    return decorated
+
+
+@_rewriter(Elemwise)
 def as_array_functions(fgraph: Any, node: Any) -> Any:
     """An operation on every entry as a function of the whole array, where there is one."""
     kind: type[scalar.ScalarOp] = type(node.op.scalar_op)
@@ -297,7 +316,7 @@ def _checked(
     return checked
 
 
-@node_rewriter([Elemwise])
+@_rewriter(Elemwise)
 def _clip_as_bounds(fgraph: Any, node: Any) -> Any:
     """`Clip` as `Maximum` of `Minimum`, which NumPy has: it would call Python for every entry.
 
@@ -311,7 +330,7 @@ def _clip_as_bounds(fgraph: Any, node: Any) -> Any:
     return [pt.maximum(below, low).astype(node.outputs[0].type.dtype)]
 
 
-@node_rewriter([Elemwise])
+@_rewriter(Elemwise)
 def _one_bound(fgraph: Any, node: Any) -> Any:
     """``x >= a`` alone where also ``x <= inf`` is asked for: in the derivative of such a clip."""
     if not isinstance(node.op.scalar_op, scalar.AND) or len(node.inputs) != 2:
@@ -326,7 +345,7 @@ def _one_bound(fgraph: Any, node: Any) -> Any:
     return [first.outputs[0]] if same and shape else None
 
 
-@node_rewriter([CAReduce])
+@_rewriter(CAReduce)
 def _of_a_number(fgraph: Any, node: Any) -> Any:
     """A number's sum over an axis is itself, as PyMC's CAR takes: NumPy knows no such axis."""
     (x,) = node.inputs

@@ -1,11 +1,14 @@
 """Functions by `PlainLinker` against NumPy, and against PyTensor's own linker of that kind."""
 
+import pickle
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
 from pytensor.conditional.op import ifelse
+from pytensor.tensor.elemwise import Elemwise
 
 from pymc_skewgp._model.ops.plain_mode import PLAIN, PLAIN_LOOPS, PlainLinker
 
@@ -136,6 +139,16 @@ def test_sums_of_numbers():
     graphs = [pt.log(x).sum(axis=-1), pt.log(pt.constant(np.float64(2.0))).sum(axis=-1)]
     found = pytensor.function([x], graphs, mode=PLAIN)(2.0)
     np.testing.assert_allclose(found, np.log(2.0), rtol=1e-15)
+
+
+def test_functions_can_be_pickled():
+    # As pickle does that of a step method, or a user: rewriters are found by their names.
+    x = x_of(ROW)
+    function = pytensor.function([x], pt.softplus(pt.clip(x, 0.0, np.inf)), mode=PLAIN)
+    again = pickle.loads(pickle.dumps(function))
+    np.testing.assert_array_equal(again(ROW), function(ROW))
+    graph = pytensor.function([x], pt.softplus(x), mode=again.maker.mode).maker.fgraph
+    assert not any(isinstance(node.op, Elemwise) for node in graph.apply_nodes)  # rewritten
 
 
 def test_clips_with_one_bound_and_their_derivatives():
