@@ -208,9 +208,8 @@ def report_models(table: Table, part: str, folder: Path | None) -> None:
     for case, model in cases_of(part, folder).items():
         both = [[x for x in table.of(part, case, who) if x["means"]] for who in (OURS, PEER)]
         if any(len({x["call"] for x in rows}) < 2 for rows in both):
-            notes = [(x["who"], x["note"]) for x in table.rows if x["case"] == case and x["note"]]
-            if notes:
-                print(f"{case:22}", *(f"{who}: {note[:120]}" for who, note in notes))
+            for x in [x for x in table.rows if x["case"] == case and x["who"] != "explain"]:
+                print(f"{case:22}", *(x[key] for key in SHOWN[1:]))
             continue
         sds = deviations(both[1], known(case, model, None))
         found = {m: needed(both[1], sds, m) / needed(both[0], sds, m) for m in ("wall", "cpu")}
@@ -249,7 +248,8 @@ def main() -> None:
         if chosen := [part for part in PARTS[:2] if part in rows]:
             table.calls(chosen, options.models)
         for part in [x for x in ("models", "latent") if x in rows]:
-            for case in [x for x in cases_of(part, folder) if x in (options.models or [x])]:
+            cases = cases_of(part, folder)
+            for case in [x for x in options.models or cases if x in cases]:
                 task = {"part": part, "case": case, "folder": folder and str(folder)}
                 table.model(task, options.seeds, options.who)
         if "numbers" in rows and len(table.of("numbers", "", "numbers")) < len(ASKED_MS):
