@@ -55,13 +55,15 @@ def run_sections(
         if name in done:
             old = [row for row in old if row[0] != name]
             with path.open("w", newline="") as file:
-                csv.writer(file).writerows(old)
+                csv.writer(file, lineterminator="\n").writerows(old)
         what = getattr(sections[name], "func", sections[name]).__doc__  # of a partial, its function
         print(f"## {name}: {what}", flush=True)
         for measured, asked, reached in sections[name]():
             print(f"  {measured:<75} {asked:<12} {reached}", flush=True)
             with path.open("a", newline="") as file:
-                csv.writer(file).writerow([name, measured, asked, reached, host])
+                csv.writer(file, lineterminator="\n").writerow(
+                    [name, measured, asked, reached, host]
+                )
         old = _read(path)
 
 
@@ -73,7 +75,7 @@ def append_rows(
 ) -> None:
     """Rows to the end of a table, with the machine; the table is begun where it is not there."""
     with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, [*(fields or rows[0]), "machine"])
+        writer = csv.DictWriter(file, [*(fields or rows[0]), "machine"], lineterminator="\n")
         if not path.stat().st_size:
             writer.writeheader()
         writer.writerows({**row, "machine": host} for row in rows)
