@@ -1,6 +1,6 @@
 """Regression, ordinal classes and preferences behind the interface of scikit-learn."""
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,6 @@ from xarray import DataTree
 
 from pymc_skewgp._learn.estimator import (
     Definition,
-    KernelFunction,
     OneProcessEstimator,
     probabilities,
 )
@@ -28,7 +27,7 @@ from pymc_skewgp._validation import FloatArray
 Limits = tuple[float | None, float | None]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
     r"""Gaussian process regression with learnt noise, exact for censored values too.
 
@@ -116,14 +115,8 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
     array([0.5, 0. ])
     """
 
-    kernel: str | KernelFunction = "rbf"
-    _: KW_ONLY
-    ard: bool = False
     censoring: Limits | None = None
     batch_size: int | str | None = "auto"
-    n_restarts: int = 1
-    random_state: Any = None
-    hyperparameters: Literal["maximize", "average"] = "maximize"
 
     def fit(
         self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None
@@ -229,7 +222,7 @@ _FIRST_SD = 2.0  # of f, where the search starts
 _WIDTH_RATE = 4.0  # of classes that data do not have, in standard deviations of the noise
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
     r"""Gaussian process classification of ordered classes with the exact posterior.
 
@@ -326,14 +319,8 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
     array(['low', 'middle', 'high'], dtype='<U6')
     """
 
-    kernel: str | KernelFunction = "rbf"
-    _: KW_ONLY
-    ard: bool = False
     categories: ArrayLike | None = None
     batch_size: int | str | None = "auto"
-    n_restarts: int = 1
-    random_state: Any = None
-    hyperparameters: Literal["maximize", "average"] = "maximize"
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -461,7 +448,7 @@ def _first_cutpoints(codes: NDArray[np.int64], n_classes: int) -> FloatArray:
 _SCALE = 2.0  # of utilities, in standard deviations of the noise
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SkewGPPreference(OneProcessEstimator):
     r"""Gaussian process preference learning with the exact posterior.
 
@@ -538,14 +525,8 @@ class SkewGPPreference(OneProcessEstimator):
     True
     """
 
-    kernel: str | KernelFunction = "rbf"
-    _: KW_ONLY
-    ard: bool = False
     noise: Literal["fresh", "item"] = "fresh"
     threshold: float = 0.0
-    n_restarts: int = 1
-    random_state: Any = None
-    hyperparameters: Literal["maximize", "average"] = "maximize"
 
     def fit(
         self,

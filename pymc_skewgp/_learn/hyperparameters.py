@@ -8,26 +8,13 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_skewgp._errors import (
-    BoundaryOptimumWarning,
-    FlatOptimumWarning,
-    OptimumConvergenceWarning,
-    no_warnings,
-    warn,
-)
+from pymc_skewgp import _errors
+from pymc_skewgp._learn import problem
 from pymc_skewgp._learn.averaging.model_functions import ModelFunctions
 from pymc_skewgp._learn.averaging.points import run_tasks
 from pymc_skewgp._learn.coordinates import Bounds, Function, Point, Value
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.optimizers import METHODS, EvaluationLog, Method, SearchSettings
-from pymc_skewgp._learn.problem import (
-    EVIDENCE_DRAWS,
-    HyperparameterFit,
-    LearningRun,
-    TrainingData,
-    learn,
-    process_objective,
-)
 from pymc_skewgp._learn.rows.rows_objective import warn_of_learnt
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model, pymc_model
@@ -54,7 +41,7 @@ def find_hyperparameters(
     random_seed: Seed = None,
     quiet: bool = False,
     progressbar: bool = True,
-) -> HyperparameterFit:
+) -> problem.HyperparameterFit:
     r"""Hyperparameters that maximise the marginal likelihood times their prior.
 
     .. math:: \hat\theta = \arg\max_\theta \; \log p(y \mid \theta) + \log p(\theta), \qquad
@@ -203,13 +190,13 @@ def find_hyperparameters(
         n_restarts=as_count("n_restarts", n_restarts, 0),
         n_draws=as_count("n_draws", n_draws),
     )
-    data = TrainingData(pymc_model(model), X, y, likelihood, coregion, weights)
+    data = problem.TrainingData(pymc_model(model), X, y, likelihood, coregion, weights)
     rng = as_generator(random_seed)
-    run = learn(data, settings, rng, start=start, progressbar=progressbar)
+    run = problem.learn(data, settings, rng, start=start, progressbar=progressbar)
     if run.objective.density_one:
         # Coefficients are bounded by the data, as draws at the optimum show, or refused.
         root = data.model.root
-        with no_warnings():
+        with _errors.no_warnings():
             assert isinstance(run.objective, Objective)
             latent = ModelFunctions(root, collapse_model(root), run.objective)
             list(run_tasks(latent.tasks([run.point]), [1], _DRAWS, np.random.default_rng(0), None))
@@ -219,28 +206,28 @@ def find_hyperparameters(
     return run.report(run.estimate())
 
 
-def warn_of(run: LearningRun) -> None:
+def warn_of(run: problem.LearningRun) -> None:
     at_bound, flat = run.at_bound, run.flat
     if at_bound:
-        warn(
+        _errors.warn(
             f"{', '.join(at_bound)} went a thousandfold away from the start (or as near to an end "
             "of the support): neither data nor prior bound it. It may belong to an irrelevant "
             "input, or the labels are perfectly separable. Give a prior.",
-            BoundaryOptimumWarning,
+            _errors.BoundaryOptimumWarning,
             stacklevel=3,
         )
     if flat:
-        warn(
+        _errors.warn(
             f"{', '.join(flat)} is weakly identified: a factor of e changes the log marginal "
             "likelihood by less than a hundredth of a nat, so that the value found is one of many. "
             "Give a prior, or use pm.sample.",
-            FlatOptimumWarning,
+            _errors.FlatOptimumWarning,
             stacklevel=3,
         )
     if not run.converged:
-        warn(
+        _errors.warn(
             "the search ended before it was at an optimum: raise n_restarts, or give a start.",
-            OptimumConvergenceWarning,
+            _errors.OptimumConvergenceWarning,
             stacklevel=3,
         )
 
@@ -362,7 +349,7 @@ def maximize_frechet_bound(
     start: Mapping[str, Any] | None = None,
     random_seed: Seed = None,
     progressbar: bool = True,
-) -> HyperparameterFit:
+) -> problem.HyperparameterFit:
     """Hyperparameters by the procedure of Benavoli, Azzimonti & Piga (2020), for replication only.
 
     SPSA on `frechet_lower_bound` of random batches. Priors are left out, as they are there. Use
@@ -404,8 +391,8 @@ def maximize_frechet_bound(
     """
     began = time.perf_counter()
     rng = as_generator(random_seed)
-    data = TrainingData(gp, X, y)
-    found = process_objective(data, as_count("batch_size", batch_size), rng, start)
+    data = problem.TrainingData(gp, X, y)
+    found = problem.process_objective(data, as_count("batch_size", batch_size), rng, start)
     objective, coordinates = found.objective, found.objective.coordinates
     if coordinates.binary:
         raise ValueError(
@@ -424,9 +411,9 @@ def maximize_frechet_bound(
         logged = log.run("spsa", bound)
         point, _ = spsa(logged, Point(found.origin), bounds, n_iterations, rng)
     whole = objective.on([found.arrays])
-    return HyperparameterFit(
+    return problem.HyperparameterFit(
         point=objective.named(point),
-        log_marginal_likelihood=whole.estimate(point, EVIDENCE_DRAWS, 0),
+        log_marginal_likelihood=whole.estimate(point, problem.EVIDENCE_DRAWS, 0),
         log_prior=objective.log_prior(point),
         std_error={},
         kind="frechet",

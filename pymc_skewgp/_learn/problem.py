@@ -11,26 +11,13 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._learn import search
 from pymc_skewgp._learn.coordinates import Bounds, Point, Searched, initial_values
 from pymc_skewgp._learn.objective import Objective, compile_objective
 from pymc_skewgp._learn.optimizers import EvaluationLog, NoValueError, SearchSettings, spread_starts
 from pymc_skewgp._learn.rows.data_kinds import kind_of
 from pymc_skewgp._learn.rows.many_rows import INSTEAD, ChunkedRows, ManyRows, refuse_chunks
 from pymc_skewgp._learn.rows.rows_objective import approximation_of, latent_graph, rows_objective
-from pymc_skewgp._learn.search import (
-    FLAT_HESSIAN,
-    Part,
-    Places,
-    SearchResult,
-    at_edge,
-    distinct_patterns,
-    pseudo_point_places,
-    random_batches,
-    refuse_other_phases,
-    search,
-    separate_coincident,
-    standard_errors,
-)
 from pymc_skewgp._model.gp.exact_posterior import can_be_integrated, inputs_of
 from pymc_skewgp._model.gp.process import as_coregion_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
@@ -88,15 +75,15 @@ class ProcessObjective(NamedTuple):
 
 def coarse_part(
     found: ProcessObjective, settings: SearchSettings, rng: np.random.Generator
-) -> Part | None:
+) -> search.Part | None:
     """Some of the data, to try starts on; None where all are few enough."""
     objective, parts = found.objective, found.parts
     strata = None if parts is None else parts.strata
     if parts is not None and strata is not None:
         size = min(settings.coarse_size, settings.batch_size or settings.coarse_size)
         if strata.size > max(settings.coarse_above, size):
-            rows = random_batches(strata, size, rng)[0]
-            return Part(objective.on([parts.part(rows)]), rows.size / strata.size)
+            rows = search.random_batches(strata, size, rng)[0]
+            return search.Part(objective.on([parts.part(rows)]), rows.size / strata.size)
     if found.rows is None:
         return None
     pattern = objective.coordinates.patterns()[0]
@@ -150,7 +137,7 @@ def process_objective(
                 "batch_size is for data of one kind with one observation for each row of X and "
                 "noise of its own: leave it out."
             )
-        parts = random_batches(strata, as_count("batch_size", batch_size), rng)
+        parts = search.random_batches(strata, as_count("batch_size", batch_size), rng)
         batches = [only.part(chosen) for chosen in parts]
     inputs, rows = zip(*(kind.rows() for kind in kinds), strict=True)
     without = approximation is None and batch_size is None
@@ -340,7 +327,7 @@ class LearningRun:
     """
 
     objective: Searched
-    result: SearchResult
+    result: search.SearchResult
     bounds: Bounds
     log: EvaluationLog
     settings: SearchSettings
@@ -362,7 +349,9 @@ class LearningRun:
     def at_bound(self) -> list[str]:
         """Coordinates at the edge of the box."""
         labels = zip(
-            self.objective.coordinates.labels, at_edge(self.point.x, self.bounds), strict=True
+            self.objective.coordinates.labels,
+            search.at_edge(self.point.x, self.bounds),
+            strict=True,
         )
         own = [label for label, at in labels if at]
         return own + (self.fixed_from.at_bound if self.fixed_from else [])
@@ -374,7 +363,7 @@ class LearningRun:
         if self.result.hessian is None:
             return before
         values, vectors = np.linalg.eigh(self.result.hessian)
-        share = (vectors[:, values < FLAT_HESSIAN] ** 2).sum(axis=1)
+        share = (vectors[:, values < search.FLAT_HESSIAN] ** 2).sum(axis=1)
         labels = zip(self.objective.coordinates.labels, share, strict=True)
         at_bound = self.at_bound
         own = [label for label, part in labels if part > 0.5 and label not in at_bound]
@@ -418,7 +407,7 @@ class LearningRun:
         # A composite likelihood counts batches as independent, which they are not: standard errors
         # from its Hessian would be a third of what they should be.
         if not self.in_batches:
-            errors = standard_errors(self.objective.named, self.point, self.result.hessian)
+            errors = search.standard_errors(self.objective.named, self.point, self.result.hessian)
         return HyperparameterFit(
             point=self.values,
             log_marginal_likelihood=log_marginal_likelihood,
@@ -475,7 +464,7 @@ def learn(
     progressbar : bool
     """
     began = time.perf_counter()
-    places: Places = []
+    places: search.Places = []
     of_process = isinstance(data.model, SkewGP)
     if of_process:
         problem = process_objective(data, settings.batch_size, rng, start)
@@ -487,8 +476,8 @@ def learn(
     part = coarse_part(problem, settings, rng)
     coordinates = problem.objective.coordinates
     if of_process:
-        places = pseudo_point_places(coordinates, data.model)
-    origin = separate_coincident(problem.origin, places, rng)
+        places = search.pseudo_point_places(coordinates, data.model)
+    origin = search.separate_coincident(problem.origin, places, rng)
     middle = origin
     if centre is not None:
         model, continuous = coordinates.model, coordinates.continuous
@@ -502,14 +491,14 @@ def learn(
     vectors = spread_starts(cheap, first, settings.n_restarts, rng)
     settings = replace(settings, seed=int(rng.integers(2**31)))
     for pattern in patterns:
-        refuse_other_phases(cheap, Point(origin, pattern), of_process)
-    patterns = distinct_patterns(cheap, origin, patterns, places)
+        search.refuse_other_phases(cheap, Point(origin, pattern), of_process)
+    patterns = search.distinct_patterns(cheap, origin, patterns, places)
     starts = [Point(x, pattern) for pattern in patterns for x in vectors]
     with EvaluationLog(coordinates.labels, progressbar) as log:
         if problem.rows is None:
             learnt: Searched = problem.objective
             try:
-                result = search(problem.objective, part, starts, bounds, settings, log)
+                result = search.search(problem.objective, part, starts, bounds, settings, log)
             except NoValueError as error:
                 why = problem.objective.why_no_value(starts[0])
                 raise NoValueError(why or str(error)) from None
