@@ -18,8 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataTree
 
-from pymc_skewgp import cov
-from pymc_skewgp._errors import BoundaryOptimumWarning, warn
+from pymc_skewgp import _errors, cov
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._learn.averaging.average_process import AveragedPosterior, averaged_process
 from pymc_skewgp._learn.optimizers import SearchSettings
@@ -509,12 +508,12 @@ class ProcessEstimator(BaseEstimator):
                     f"above that at {LARGE:.0f} and does not fall further out"
                 )
         if found:
-            warn(
+            _errors.warn(
                 f"{', '.join(found.values())}: far away from where the search began, as neither "
                 "data nor prior bound it. Where classes are separable, or rare with large weights, "
                 'probabilities are then nearly 0 or 1. hyperparameters="average" has priors that '
                 "bound it.",
-                BoundaryOptimumWarning,
+                _errors.BoundaryOptimumWarning,
                 stacklevel=stacklevel,
             )
 

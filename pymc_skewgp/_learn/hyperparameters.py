@@ -9,12 +9,11 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_skewgp import _errors
-from pymc_skewgp._learn import problem
+from pymc_skewgp._learn import optimizers, problem
 from pymc_skewgp._learn.averaging.model_functions import ModelFunctions
 from pymc_skewgp._learn.averaging.points import run_tasks
 from pymc_skewgp._learn.coordinates import Bounds, Function, Point, Value
 from pymc_skewgp._learn.objective import Objective
-from pymc_skewgp._learn.optimizers import METHODS, EvaluationLog, Method, SearchSettings
 from pymc_skewgp._learn.rows.rows_objective import warn_of_learnt
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model, pymc_model
@@ -33,7 +32,7 @@ def find_hyperparameters(
     likelihood: Likelihood | Callable[[Any], Any] | None = None,
     coregion: Any = None,
     weights: ArrayLike | None = None,
-    method: Method = "twisted",
+    method: optimizers.Method = "twisted",
     batch_size: int | None = None,
     start: Mapping[str, Any] | None = None,
     n_restarts: int = 2,
@@ -182,9 +181,9 @@ def find_hyperparameters(
     ls 0.53
     >>> posterior = gp.posterior(x, y, point=fit.point)
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
-    settings = SearchSettings(
+    if method not in optimizers.METHODS:
+        raise ValueError(f"method must be one of {optimizers.METHODS}, got {method!r}.")
+    settings = optimizers.SearchSettings(
         method=method,
         batch_size=batch_size,
         n_restarts=as_count("n_restarts", n_restarts, 0),
@@ -241,6 +240,8 @@ def warn_of(run: problem.LearningRun) -> None:
 
 # Spall's (1998) exponents of the gains, and the share of iterations that steps stay long for.
 _ALPHA, _GAMMA, _STABILITY = 0.602, 0.101, 0.1
+# What the first step moves each coordinate by, about, which sets a; and c.
+_FIRST_STEP, _PERTURBATION = 0.1, 0.1
 
 
 def frechet_lower_bound(log_evidences: ArrayLike) -> float:
@@ -284,9 +285,6 @@ def spsa(
     bounds: Bounds,
     n_iterations: int,
     rng: np.random.Generator,
-    *,
-    step: float = 0.1,
-    perturbation: float = 0.1,
 ) -> tuple[Point, Value]:
     r"""Simultaneous perturbation stochastic approximation, maximising.
 
@@ -304,10 +302,6 @@ def spsa(
     n_iterations : int
         Of two evaluations each.
     rng : numpy.random.Generator
-    step : float, default 0.1
-        What the first step moves each coordinate by, about; sets a.
-    perturbation : float, default 0.1
-        c.
 
     Returns
     -------
@@ -325,14 +319,14 @@ def spsa(
     stability = _STABILITY * n_iterations
     gain = None
     for k in range(1, n_iterations + 1):
-        away = perturbation / k**_GAMMA
+        away = _PERTURBATION / k**_GAMMA
         signs = rng.choice([-1.0, 1.0], x.size)
         ahead, behind = np.clip(x + away * signs, low, high), np.clip(x - away * signs, low, high)
         change = function(start.at(ahead)).total - function(start.at(behind)).total
         slope = change / (2.0 * away) * signs
         size = float(np.abs(slope).max(initial=0.0))
         if gain is None and np.isfinite(size) and size > 0:
-            gain = step / size * (stability + k) ** _ALPHA
+            gain = _FIRST_STEP / size * (stability + k) ** _ALPHA
         if gain is not None and np.isfinite(size):
             x = np.clip(x + gain / (stability + k) ** _ALPHA * slope, low, high)
     point = start.at(x)
@@ -402,11 +396,11 @@ def maximize_frechet_bound(
     bounds = coordinates.bounds(found.origin)
 
     def bound(point: Point) -> Value:
-        logs = objective.batch_evidences(point, _DRAWS)
+        logs = np.array([x.value for x in objective.estimates(point, _DRAWS, 0)])
         unknown = np.full(point.x.size, np.nan)
         return Value(frechet_lower_bound(logs), float(logs.sum()), unknown)
 
-    with EvaluationLog(coordinates.labels, progressbar) as log:
+    with optimizers.EvaluationLog(coordinates.labels, progressbar) as log:
         n_iterations = as_count("n_iterations", n_iterations)
         logged = log.run("spsa", bound)
         point, _ = spsa(logged, Point(found.origin), bounds, n_iterations, rng)

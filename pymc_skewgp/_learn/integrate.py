@@ -12,9 +12,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from pymc_skewgp._errors import IntegrationWarning, no_warnings, warn
 from pymc_skewgp._gaussian import weights
-from pymc_skewgp._learn.averaging import average_process, points
-from pymc_skewgp._learn.averaging.importance import METHODS, IntegrationSettings, Method
-from pymc_skewgp._learn.averaging.integration import Stages, evaluations, integral_by_ep
+from pymc_skewgp._learn.averaging import average_process, importance, integration, points
 from pymc_skewgp._learn.averaging.model_functions import without_initial_values
 from pymc_skewgp._learn.averaging.problem import (
     IntegrationProblem,
@@ -33,7 +31,7 @@ from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms, evidence_est
 from pymc_skewgp._posterior.posterior import DataOfOneKind, refuse_large
 from pymc_skewgp._validation import FloatArray, Seed, as_count, as_generator
 
-_DEFAULT = IntegrationSettings()
+_DEFAULT = importance.IntegrationSettings()
 # Draws of f at each point over what equal weights would ask for.
 _SPARE = 1.5
 
@@ -48,7 +46,7 @@ def integrate(
     Xnew: ArrayLike | None = None,
     draws: int = 1000,
     chains: int = 4,
-    method: Method = "auto",
+    method: importance.Method = "auto",
     n_evidences: int | None = None,
     start: Mapping[str, Any] | None = None,
     n_jobs: int | None = None,
@@ -216,8 +214,8 @@ def integrate(
     >>> dict(dt["predictions"]["f"].sizes)
     {'chain': 4, 'draw': 1000, 'pred_id': 1}
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
+    if method not in importance.METHODS:
+        raise ValueError(f"method must be one of {importance.METHODS}, got {method!r}.")
     settings = replace(_DEFAULT, method=method)
     if n_evidences is not None:
         n_evidences = as_count("n_evidences", n_evidences)
@@ -232,13 +230,13 @@ def integrate(
     if isinstance(problem, IntegrationProblem):
         if n_evidences is None:
             settings = replace(settings, n_evidences=problem.evidences(settings.n_evidences))
-        n_points = evaluations(settings, problem.origins[0].x.size)
+        n_points = integration.evaluations(settings, problem.origins[0].x.size)
         announce_exact_average(problem.n_distinct, n_points, settings.n_evidences)
     compiled = time.perf_counter()
-    with Stages(progressbar) as stages:
+    with integration.Stages(progressbar) as stages:
         if isinstance(problem, IntegrationProblem):
             latent: points.LatentFunctions = problem.latent
-            integral = integral_by_ep(problem, settings, rng, stages)
+            integral = integration.integral_by_ep(problem, settings, rng, stages)
             count, n_draws = settings.n_evidences, _SPARE * draws * chains
             if len(integral.points.x) == 1:
                 count, n_draws = 1, draws * chains

@@ -11,12 +11,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian.weights import Estimate
-from pymc_skewgp._learn import search
+from pymc_skewgp._learn import optimizers, search
 from pymc_skewgp._learn.coordinates import Bounds, Point, Searched, initial_values
 from pymc_skewgp._learn.objective import Objective, compile_objective
-from pymc_skewgp._learn.optimizers import EvaluationLog, NoValueError, SearchSettings, spread_starts
+from pymc_skewgp._learn.rows import many_rows
 from pymc_skewgp._learn.rows.data_kinds import kind_of
-from pymc_skewgp._learn.rows.many_rows import INSTEAD, ChunkedRows, ManyRows, refuse_chunks
 from pymc_skewgp._learn.rows.rows_objective import approximation_of, latent_graph, rows_objective
 from pymc_skewgp._model.gp.exact_posterior import can_be_integrated, inputs_of
 from pymc_skewgp._model.gp.process import as_coregion_graph
@@ -25,8 +24,9 @@ from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._model.ops.plain_mode import untraced
-from pymc_skewgp._posterior.distributed_posterior import is_dask
-from pymc_skewgp._posterior.prior import kinds_of
+from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._posterior.distributed_posterior import ChunkedData, as_chunked_data, is_dask
+from pymc_skewgp._posterior.prior import as_likelihood, kinds_of
 from pymc_skewgp._posterior.row_blocks import Arrays
 from pymc_skewgp._validation import FloatArray, as_count
 
@@ -69,12 +69,12 @@ class ProcessObjective(NamedTuple):
     origin: FloatArray
     arrays: Arrays = ()
     parts: KnownData | KnownSites | None = None
-    rows: ManyRows | None = None
+    rows: many_rows.ManyRows | None = None
     coefficients: Sequence[Any] = ()
 
 
 def coarse_part(
-    found: ProcessObjective, settings: SearchSettings, rng: np.random.Generator
+    found: ProcessObjective, settings: optimizers.SearchSettings, rng: np.random.Generator
 ) -> search.Part | None:
     """Some of the data, to try starts on; None where all are few enough."""
     objective, parts = found.objective, found.parts
@@ -108,7 +108,9 @@ def process_objective(
     """
     chunked = _chunked_rows(data, batch_size, averaged)
     if chunked is not None:
-        X, y, likelihood = chunked.some()
+        index = chunked.some_rows
+        X, y = chunked.arrays(index)
+        likelihood = chunked.likelihood.of_observations(index, y)
         data = data._replace(X=X, y=y, likelihood=likelihood)
     gp, coregion = data.model, data.coregion
     if gp.model is None and not averaged:
@@ -121,7 +123,7 @@ def process_objective(
     kinds = _known_kinds(data, model, "integrate" if averaged else "find_hyperparameters")
     approximation, arrays = None, ()
     if chunked is not None:
-        approximation = chunked.approximation(gp, kinds[0])
+        approximation = many_rows.approximation_of_chunks(chunked, gp, kinds[0])
     elif batch_size is None:
         approximation = approximation_of(gp, kinds, coregion)
     if approximation is None:
@@ -153,7 +155,11 @@ def process_objective(
     graph = latent_graph(model, gp, approximation, objective.coordinates, coregion, kinds)
     by_rows, of_rows = rows_objective(graph, objective), [kind_of(kind, graph) for kind in kinds]
     return ProcessObjective(
-        objective, origin, arrays, only, ManyRows(gp, approximation, of_rows, X, by_rows, chunked)
+        objective,
+        origin,
+        arrays,
+        only,
+        many_rows.ManyRows(gp, approximation, of_rows, X, by_rows, chunked),
     )
 
 
@@ -171,17 +177,20 @@ def _known_kinds(data: TrainingData, model: pm.Model, caller: str) -> list[Any]:
     return [known_of(inputs_of(gp, X), y, known, model, weights) for X, y, known in given.values()]
 
 
-def _chunked_rows(data: TrainingData, batch_size: int | None, averaged: bool) -> ChunkedRows | None:
+def _chunked_rows(data: TrainingData, batch_size: int | None, averaged: bool) -> ChunkedData | None:
     """Data that are dask arrays; None where they are none."""
     if not (is_dask(data.X) or is_dask(data.y)):
         return None
     options = {"weights": data.weights, "coregion": data.coregion, "batch_size": batch_size}
     for name, value in options.items():
         if value is not None:
-            refuse_chunks(f"{name} is given", f"leave it out, or {INSTEAD}")
+            many_rows.refuse_chunks(f"{name} is given", f"leave it out, or {many_rows.INSTEAD}")
     if averaged:
-        refuse_chunks("integrate does not take them", "call find_hyperparameters")
-    return ChunkedRows.of(data.X, data.y, data.likelihood)
+        many_rows.refuse_chunks("integrate does not take them", "call find_hyperparameters")
+    known = data.likelihood
+    if callable(known) and not isinstance(known, type | Likelihood):
+        many_rows.refuse_chunks("a function that gives a PyMC distribution cannot be cut into rows")
+    return as_chunked_data(data.X, data.y, as_likelihood(known))
 
 
 # `HyperparameterFit`: what a search for hyperparameters found, and how it got there.
@@ -329,8 +338,8 @@ class LearningRun:
     objective: Searched
     result: search.SearchResult
     bounds: Bounds
-    log: EvaluationLog
-    settings: SearchSettings
+    log: optimizers.EvaluationLog
+    settings: optimizers.SearchSettings
     in_batches: bool
     seconds: float
     fixed_from: "LearningRun | None" = None
@@ -425,7 +434,7 @@ class LearningRun:
 
 
 def _model_objective(
-    data: TrainingData, settings: SearchSettings, start: Start
+    data: TrainingData, settings: optimizers.SearchSettings, start: Start
 ) -> ProcessObjective:
     if any(x is not None for x in data[1:]) or settings.batch_size is not None:
         raise ValueError(
@@ -439,7 +448,7 @@ def _model_objective(
 
 def learn(
     data: TrainingData,
-    settings: SearchSettings,
+    settings: optimizers.SearchSettings,
     rng: np.random.Generator,
     *,
     start: Start = None,
@@ -488,20 +497,20 @@ def learn(
     patterns = coordinates.patterns()
     cheap: Searched = problem.objective if part is None else part.objective
     first = Point(origin, patterns[0])
-    vectors = spread_starts(cheap, first, settings.n_restarts, rng)
+    vectors = optimizers.spread_starts(cheap, first, settings.n_restarts, rng)
     settings = replace(settings, seed=int(rng.integers(2**31)))
     for pattern in patterns:
         search.refuse_other_phases(cheap, Point(origin, pattern), of_process)
     patterns = search.distinct_patterns(cheap, origin, patterns, places)
     starts = [Point(x, pattern) for pattern in patterns for x in vectors]
-    with EvaluationLog(coordinates.labels, progressbar) as log:
+    with optimizers.EvaluationLog(coordinates.labels, progressbar) as log:
         if problem.rows is None:
             learnt: Searched = problem.objective
             try:
                 result = search.search(problem.objective, part, starts, bounds, settings, log)
-            except NoValueError as error:
+            except optimizers.NoValueError as error:
                 why = problem.objective.why_no_value(starts[0])
-                raise NoValueError(why or str(error)) from None
+                raise optimizers.NoValueError(why or str(error)) from None
         else:
             assert part is not None
             learnt, result = problem.rows.search(part, starts, bounds, settings, log)

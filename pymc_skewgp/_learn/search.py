@@ -97,7 +97,7 @@ def search(
     optima = ascents(objective.by_ep, starts, bounds, "ep", settings, log)
     best = optima[0]
     if settings.method == "twisted":  # the best by draws, where EP leaves doubt
-        near = _within(optima, best, settings.ep_margin)
+        near = [x for x in optima if x.value.total > best.value.total - settings.ep_margin]
         twisted = partial(objective.by_twisting, n_draws=settings.n_draws, seed=settings.seed)
         if len(near) > 1:
             best = max(near, key=lambda found: log.run("twisted", twisted)(found.point).total)
@@ -138,7 +138,8 @@ def promising(
     for found in optima:
         best.setdefault(found.point.pattern, found)
     others = [found for found in optima if found is not best[found.point.pattern]]
-    near = _within(others[:1], optima[0], settings.ep_margin)
+    least = optima[0].value.total - settings.ep_margin
+    near = [found for found in others[:1] if found.value.total > least]
     points = [found.point for found in [*best.values(), *near]]
     function = begin()
     first, last = points[0].at(origin), points[0]
@@ -192,12 +193,6 @@ def at_edge(x: FloatArray, bounds: Bounds) -> BoolArray:
     low, high = np.transpose(bounds) if bounds else (x, x)
     near: BoolArray = (np.minimum(x - low, high - x) < _AT_BOUND) & (low < high)
     return near
-
-
-def _within(
-    optima: list[optimizers.Optimum], best: optimizers.Optimum, margin: float
-) -> list[optimizers.Optimum]:
-    return [o for o in optima if o.value.total > best.value.total - margin]
 
 
 # Phases of pseudo-points: which of their values need a search of their own.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -327,20 +327,13 @@ SETTINGS = IntegrationSettings(
 _DRAWN = 1000  # of the hyperparameters
 
 
-class AveragedProcess(NamedTuple):
-    """A mixture of posteriors, and the posterior of the hyperparameters."""
-
-    posterior: AveragedPosterior
-    hyperparameters: DataTree
-
-
 def averaged_process(
     data: TrainingData,
     start: Mapping[str, Any],
     seed: int,
     settings: IntegrationSettings = SETTINGS,
-) -> AveragedProcess:
-    """Average over the hyperparameters of a SkewGP.
+) -> tuple[AveragedPosterior, DataTree]:
+    """A SkewGP averaged over its hyperparameters, and the posterior of these.
 
     Parameters
     ----------
@@ -383,4 +376,4 @@ def averaged_process(
     weights = normalized_weights(exact.log_weights)
     mixture = AveragedPosterior(latent.posteriors(exact), weights, evidence)
     drawn.attrs.update(attributes)
-    return AveragedProcess(mixture, DataTree.from_dict({"posterior": drawn}))
+    return mixture, DataTree.from_dict({"posterior": drawn})

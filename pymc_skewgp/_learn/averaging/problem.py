@@ -203,10 +203,6 @@ class IntegrationProblem:
     coarse: Searched | None = None
     latent: Any = None
 
-    def prior_draws(self, pattern: Pattern, rng: np.random.Generator) -> PriorDraws | None:
-        """The prior of the continuous coordinates; None where it cannot be drawn from."""
-        return prior_draws(self.objective.coordinates, pattern, rng)
-
     @property
     def n_rows(self) -> int:
         """Of the largest evidence, each as often as it was observed."""
@@ -216,8 +212,7 @@ class IntegrationProblem:
     @property
     def size(self) -> int:
         """Values of the functions in one draw."""
-        size: int = self.latent.size
-        return size
+        return int(self.latent.size)
 
     def evidences(self, least: int) -> int:
         """Exact ones, where nothing is asked for.

@@ -19,12 +19,11 @@ from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._observations.likelihood import Likelihood, as_inputs
-from pymc_skewgp._posterior import dask_blocks
+from pymc_skewgp._posterior import dask_blocks, features
 from pymc_skewgp._posterior.automatic import automatic
 from pymc_skewgp._posterior.blocks_at import Arrays
-from pymc_skewgp._posterior.distributed_posterior import ChunkedData, as_chunked_data
-from pymc_skewgp._posterior.features import Inducing, PivotedCholesky
-from pymc_skewgp._posterior.prior import Approximation, Prior, as_likelihood
+from pymc_skewgp._posterior.distributed_posterior import ChunkedData
+from pymc_skewgp._posterior.prior import Approximation, Prior
 from pymc_skewgp._validation import FloatArray
 
 if TYPE_CHECKING:
@@ -151,76 +150,35 @@ def sent_rows(client: "Client", latent: Latent, blocks: Sequence[Chunk]) -> Rows
 INSTEAD = "learn from NumPy arrays: a part of the rows, or all of them in rows_on(client)"
 
 
-@dataclass(frozen=True, eq=False)
-class ChunkedRows:
-    """Data that are dask arrays, with what is random in their likelihood.
+def approximation_of_chunks(data: ChunkedData, gp: Any, known: Any) -> Approximation:
+    """How f is approximated, given the data that are here, checked.
 
-    Attributes
-    ----------
-    data : ChunkedData
+    Raises
+    ------
+    ApproximationError
+        Where hyperparameters are not learnt so.
     """
-
-    data: ChunkedData
-
-    @classmethod
-    def of(cls, X: Any, y: Any, likelihood: Any) -> "ChunkedRows":
-        """Checked as far as their shapes go.
-
-        Raises
-        ------
-        ApproximationError
-            For a likelihood that cannot be cut into rows.
-        TypeError, ValueError
-            As `as_chunked_data`.
-        """
-        if callable(likelihood) and not isinstance(likelihood, type | Likelihood):
-            refuse_chunks("a function that gives a PyMC distribution cannot be cut into rows")
-        return cls(as_chunked_data(X, y, as_likelihood(likelihood)))
-
-    def some(self) -> tuple[Any, Any, Likelihood]:
-        """X, y and likelihood of the rows that come here."""
-        index = self.data.some_rows
-        X, y = self.data.arrays(index)
-        return X, y, self.data.likelihood.of_observations(index, y)
-
-    def approximation(self, gp: Any, known: Any) -> Approximation:
-        """How f is approximated, given the data that are here, checked.
-
-        Raises
-        ------
-        ApproximationError
-            Where hyperparameters are not learnt so.
-        """
-        asked = gp.approximation
-        if asked is None:
-            refuse_chunks(
-                "the kernel as it is needs all rows at once",
-                "give SkewGP an approximation, such as Inducing(300)",
-            )
-        reason = rows_objective.why_not_on_workers(gp, [known])
-        if reason is not None:
-            refuse_chunks(reason, "learn from NumPy arrays, without rows_on")
-        reason = rows_objective.why_not_by_rows(gp, [known])
-        if reason is None and isinstance(known, KnownData) and data_kinds.is_grouped(known):
-            reason = (
-                f"{known.likelihood!r} is about several functions, or has noise that rows share"
-            )
-        if reason is None and isinstance(known, KnownSites) and not known.divisible:
-            reason = f"{known.likelihood!r} cannot be cut into rows"
-        limits = [name for name in ("lower", "upper") if name in known.random]
-        if reason is None and limits:
-            reason = f"{', '.join(limits)} of the likelihood is learnt"
-        if reason is not None:
-            refuse_chunks(reason)
-        found: Approximation = automatic(self.data.n_rows) if asked == "auto" else asked
-        return found
-
-    def on_workers(self, latent: Latent, kind: data_kinds.DataOfKind) -> RowsOnWorkers:
-        """All rows; `kind` are those that are here."""
-        assert isinstance(kind, data_kinds.RowsOfKind | data_kinds.FunctionsOfKind)
-        build = partial(_of_chunks, self.data.likelihood, kind.compiled, latent)
-        groups = [(chunks, build) for chunks in self.data.groups()]
-        return RowsOnWorkers(self.data.client, groups, latent)
+    asked = gp.approximation
+    if asked is None:
+        refuse_chunks(
+            "the kernel as it is needs all rows at once",
+            "give SkewGP an approximation, such as Inducing(300)",
+        )
+    reason = rows_objective.why_not_on_workers(gp, [known])
+    if reason is not None:
+        refuse_chunks(reason, "learn from NumPy arrays, without rows_on")
+    reason = rows_objective.why_not_by_rows(gp, [known])
+    if reason is None and isinstance(known, KnownData) and data_kinds.is_grouped(known):
+        reason = f"{known.likelihood!r} is about several functions, or has noise that rows share"
+    if reason is None and isinstance(known, KnownSites) and not known.divisible:
+        reason = f"{known.likelihood!r} cannot be cut into rows"
+    limits = [name for name in ("lower", "upper") if name in known.random]
+    if reason is None and limits:
+        reason = f"{', '.join(limits)} of the likelihood is learnt"
+    if reason is not None:
+        refuse_chunks(reason)
+    found: Approximation = automatic(data.n_rows) if asked == "auto" else asked
+    return found
 
 
 def _of_chunks(
@@ -259,7 +217,7 @@ class ManyRows:
         Inputs of all data.
     objective : RowsObjective
         Without data.
-    chunked : ChunkedRows or None
+    chunked : ChunkedData or None
         All data, where they are on the workers of a cluster: `kinds` and `X` are some of them then.
     """
 
@@ -268,7 +226,7 @@ class ManyRows:
     kinds: Sequence[data_kinds.DataOfKind]
     X: FloatArray
     objective: rows_objective.RowsObjective
-    chunked: ChunkedRows | None = None
+    chunked: ChunkedData | None = None
 
     def part(
         self, point: Point, settings: optimizers.SearchSettings, rng: np.random.Generator
@@ -349,7 +307,11 @@ class ManyRows:
         basis, client = self.basis(point), dask_blocks.current_client()
         latent = replace(self.objective.latent, basis=basis)
         if self.chunked is not None:
-            return self.objective.of(self.chunked.on_workers(latent, self.kinds[0]), latent)
+            kind, data = self.kinds[0], self.chunked
+            assert isinstance(kind, data_kinds.RowsOfKind | data_kinds.FunctionsOfKind)
+            build = partial(_of_chunks, data.likelihood, kind.compiled, latent)
+            groups = [(chunks, build) for chunks in data.groups()]
+            return self.objective.of(RowsOnWorkers(data.client, groups, latent), latent)
         blocks = data_kinds.blocks_of(self.kinds)
         if client is not None:
             return self.objective.of(sent_rows(client, latent, blocks), latent)
@@ -362,7 +324,7 @@ class ManyRows:
         cov_func = ArrayCovariance(self.gp.cov_func, values)
         mean_func = ArrayMean(self.gp.mean_func, values)
         prior = Prior(cov_func, mean_func, np.zeros((0, self.X.shape[1])), none, none)
-        if isinstance(self.approximation, Inducing | PivotedCholesky):
+        if isinstance(self.approximation, features.Inducing | features.PivotedCholesky):
             return self.approximation.places(prior, self.X)
         return self.approximation.features(prior, self.X)
 
