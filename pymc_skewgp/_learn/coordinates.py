@@ -154,7 +154,7 @@ class Coordinates:
 
     def split(self, x: FloatArray) -> list[FloatArray]:
         """The vector, or rows of such, as one array for each continuous variable."""
-        return [x[..., own].reshape(*x.shape[:-1], *shape) for own, shape in self._places]
+        return [x[..., own].reshape((*x.shape[:-1], *shape)) for own, shape in self._places]
 
     @property
     def groups(self) -> list[tuple[IntArray, bool]]:

@@ -14,7 +14,7 @@ from pymc_skewgp._learn.averaging.chains import points_by_chains
 from pymc_skewgp._learn.averaging.importance import AdaptiveImportance, IntegrationSettings
 from pymc_skewgp._learn.averaging.modes import Evaluations, Mode, proper_modes, with_mode_from
 from pymc_skewgp._learn.averaging.points import WeightedPoints, joined
-from pymc_skewgp._learn.averaging.problem import IntegrationProblem, prior_draws
+from pymc_skewgp._learn.averaging.problem import IntegrationProblem
 from pymc_skewgp._learn.averaging.surrogate import SmoothTarget, first_points, points_by_surrogate
 from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.optimizers import NoValueError
@@ -151,7 +151,7 @@ class Ladder:
         """
         settings, prior = (
             self._settings,
-            partial(prior_draws, self._problem.objective.coordinates, rng=self._rng),
+            partial(self._problem.prior_draws, rng=self._rng),
         )
         sampler = AdaptiveImportance(self._evaluate.values, modes, settings, self._rng, prior)
         wanted = 0

@@ -203,6 +203,10 @@ class IntegrationProblem:
     coarse: Searched | None = None
     latent: Any = None
 
+    def prior_draws(self, pattern: Pattern, rng: np.random.Generator) -> PriorDraws | None:
+        """The prior of the continuous coordinates; None where it cannot be drawn from."""
+        return prior_draws(self.objective.coordinates, pattern, rng)
+
     @property
     def n_rows(self) -> int:
         """Of the largest evidence, each as often as it was observed."""
