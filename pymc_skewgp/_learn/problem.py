@@ -108,10 +108,7 @@ def process_objective(
     """
     chunked = _chunked_rows(data, batch_size, averaged)
     if chunked is not None:
-        index = chunked.some_rows
-        X, y = chunked.arrays(index)
-        likelihood = chunked.likelihood.of_observations(index, y)
-        data = data._replace(X=X, y=y, likelihood=likelihood)
+        data = _of_some_rows(data, chunked)
     gp, coregion = data.model, data.coregion
     if gp.model is None and not averaged:
         raise ValueError(
@@ -175,6 +172,13 @@ def _known_kinds(data: TrainingData, model: pm.Model, caller: str) -> list[Any]:
             "weights are for data of one kind: repeat the rows of X and y in those of several."
         )
     return [known_of(inputs_of(gp, X), y, known, model, weights) for X, y, known in given.values()]
+
+
+def _of_some_rows(data: TrainingData, chunked: ChunkedData) -> TrainingData:
+    """The rows that come here."""
+    index = chunked.some_rows
+    X, y = chunked.arrays(index)
+    return data._replace(X=X, y=y, likelihood=chunked.likelihood.of_observations(index, y))
 
 
 def _chunked_rows(data: TrainingData, batch_size: int | None, averaged: bool) -> ChunkedData | None:
