@@ -1,6 +1,6 @@
 """`SkewGPClassifier`: the exact posterior behind the interface of scikit-learn."""
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -10,16 +10,7 @@ from scipy.special import ndtri
 from sklearn.base import ClassifierMixin
 from xarray import DataTree
 
-from pymc_skewgp._learn.estimator import (
-    ROWS_AT_ONCE,
-    Definition,
-    FittedProcess,
-    Kernel,
-    KernelFunction,
-    ProcessEstimator,
-    fit_binary,
-    probabilities,
-)
+from pymc_skewgp._learn import estimator
 from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._validation import FloatArray
@@ -27,8 +18,8 @@ from pymc_skewgp._validation import FloatArray
 _LEAST_PROBABILITY = 1e-300
 
 
-@dataclass(eq=False, repr=False)
-class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
+@dataclass(eq=False, repr=False, kw_only=True)
+class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
     r"""Gaussian process and Skew Gaussian process classification with the exact posterior.
 
     .. math:: P(y = 1 \mid x) = \mathrm E\, \Phi\{f(x)\}, \qquad f \sim \mathrm{SkewGP} \mid X, y,
@@ -147,17 +138,11 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
     # Not a parameter: benchmarks and tests set others on an instance.
     _search: ClassVar[SearchSettings] = SearchSettings(n_draws=256, hessian=False)
 
-    kernel: str | KernelFunction = "rbf"
-    _: KW_ONLY
-    ard: bool = False
     n_pseudo_points: int = 0
     batch_size: int | str | None = "auto"
-    n_restarts: int = 1
     warm_start: bool = False
-    random_state: Any = None
     n_jobs: int | None = None
     multi_class: Literal["ovr", "exact"] = "ovr"
-    hyperparameters: Literal["maximize", "average"] = "maximize"
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -189,7 +174,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
                 'no warm_start: use "maximize" for them.'
             )
         # Flat priors, but for an average, which needs others.
-        kernel = Kernel(self.kernel, self.ard, 1.0 if average else None, average)
+        kernel = estimator.Kernel(self.kernel, self.ard, 1.0 if average else None, average)
         classes, codes = np.unique(labels, return_inverse=True)
         self._refuse_single(classes)
         if self.multi_class not in ("ovr", "exact"):
@@ -202,7 +187,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
             positives = [1] if single else list(range(classes.size))
             before = self._before(classes, process) or [None] * len(positives)
             fits = Parallel(n_jobs=self.n_jobs)(
-                delayed(fit_binary)(
+                delayed(estimator.fit_binary)(
                     inputs, codes == k, kernel, search, seed, self.n_pseudo_points, point
                 )
                 for k, point in zip(positives, before, strict=True)
@@ -220,7 +205,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
 
     def _fit_together(
         self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any]
-    ) -> FittedProcess:
+    ) -> estimator.FittedProcess:
         """One process for all classes."""
         if self.n_pseudo_points or self.warm_start:
             raise ValueError(
@@ -235,7 +220,7 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
             coarse_size=max(settings.coarse_size // others, 2),
             coarse_above=settings.coarse_above // others,
         )
-        definition = Definition(likelihood=MultinomialProbit(categories=classes.tolist()))
+        definition = estimator.Definition(likelihood=MultinomialProbit(categories=classes.tolist()))
         return self._fitted(X, codes, lambda: definition, settings)
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
@@ -292,10 +277,10 @@ class SkewGPClassifier(ClassifierMixin, ProcessEstimator):
         """Probability of each class that was fitted, shape (t, 1) or (t, n_classes)."""
         X = self._checked(X)
         if self._together:
-            return probabilities(self._posteriors[0], X)
+            return estimator.probabilities(self._posteriors[0], X)
         p = np.empty((X.shape[0], len(self._posteriors)))
-        for start in range(0, X.shape[0], ROWS_AT_ONCE):
-            rows = slice(start, start + ROWS_AT_ONCE)
+        for start in range(0, X.shape[0], estimator.ROWS_AT_ONCE):
+            rows = slice(start, start + estimator.ROWS_AT_ONCE)
             for k, posterior in enumerate(self._posteriors):
                 p[rows, k] = posterior.probability(X[rows]).value
         return p

@@ -153,12 +153,8 @@ class Coordinates:
         return np.concatenate([np.ravel(values[name]) for name in self.names] or [np.zeros(0)])
 
     def split(self, x: FloatArray) -> list[FloatArray]:
-        """The vector as one array for each continuous variable."""
-        return [x[own].reshape(shape) for own, shape in self._places]
-
-    def split_rows(self, x: FloatArray) -> list[FloatArray]:
-        """Rows of vectors as one array for each continuous variable, (N, ...)."""
-        return [x[:, own].reshape(len(x), *shape) for own, shape in self._places]
+        """The vector, or rows of such, as one array for each continuous variable."""
+        return [x[..., own].reshape((*x.shape[:-1], *shape)) for own, shape in self._places]
 
     @property
     def groups(self) -> list[tuple[IntArray, bool]]:

@@ -1,10 +1,10 @@
 """What the estimators have in common: checked arguments, settings of the search, draws."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import zip_longest
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -18,8 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataTree
 
-from pymc_skewgp import cov
-from pymc_skewgp._errors import BoundaryOptimumWarning, warn
+from pymc_skewgp import _errors, cov
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._learn.averaging.average_process import AveragedPosterior, averaged_process
 from pymc_skewgp._learn.optimizers import SearchSettings
@@ -388,12 +387,20 @@ _RISE = 0.08
 _LEAST_INPUT, _LARGEST_INPUT = 1e-100, 1e100
 
 
+@dataclass(eq=False, repr=False)
 class ProcessEstimator(BaseEstimator):
     """An estimator with a kernel whose hyperparameters are learnt."""
 
-    # Not a parameter: benchmarks and tests set others on an instance.
+    # No parameters. Benchmarks and tests set other settings on an instance.
     _search: ClassVar[SearchSettings] = SearchSettings(n_draws=256)
-    _posteriors: list[SkewGPPosterior | AveragedPosterior]
+    _posteriors: list[SkewGPPosterior | AveragedPosterior] = field(init=False)
+
+    kernel: str | KernelFunction = "rbf"
+    _: KW_ONLY
+    ard: bool = False
+    n_restarts: int = 1
+    random_state: Any = None
+    hyperparameters: Literal["maximize", "average"] = "maximize"
 
     def sample_latent(
         self, X: ArrayLike, draws: int = 1000, chains: int = 4, random_state: Any = None
@@ -501,12 +508,12 @@ class ProcessEstimator(BaseEstimator):
                     f"above that at {LARGE:.0f} and does not fall further out"
                 )
         if found:
-            warn(
+            _errors.warn(
                 f"{', '.join(found.values())}: far away from where the search began, as neither "
                 "data nor prior bound it. Where classes are separable, or rare with large weights, "
                 'probabilities are then nearly 0 or 1. hyperparameters="average" has priors that '
                 "bound it.",
-                BoundaryOptimumWarning,
+                _errors.BoundaryOptimumWarning,
                 stacklevel=stacklevel,
             )
 

@@ -1,6 +1,6 @@
 """Regression, ordinal classes and preferences behind the interface of scikit-learn."""
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,12 +12,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import validate_data
 from xarray import DataTree
 
-from pymc_skewgp._learn.estimator import (
-    Definition,
-    KernelFunction,
-    OneProcessEstimator,
-    probabilities,
-)
+from pymc_skewgp._learn import estimator
 from pymc_skewgp._observations.comparisons import Preference
 from pymc_skewgp._observations.ordered import OrderedProbit, declared_order
 from pymc_skewgp._observations.probability import Probability
@@ -28,8 +23,8 @@ from pymc_skewgp._validation import FloatArray
 Limits = tuple[float | None, float | None]
 
 
-@dataclass(eq=False, repr=False)
-class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
+@dataclass(eq=False, repr=False, kw_only=True)
+class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
     r"""Gaussian process regression with learnt noise, exact for censored values too.
 
     .. math:: y = \min\{\max(v, L), U\}, \qquad v = f(x) + \sigma e, \qquad f \sim GP(b, k)
@@ -116,14 +111,8 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
     array([0.5, 0. ])
     """
 
-    kernel: str | KernelFunction = "rbf"
-    _: KW_ONLY
-    ard: bool = False
     censoring: Limits | None = None
     batch_size: int | str | None = "auto"
-    n_restarts: int = 1
-    random_state: Any = None
-    hyperparameters: Literal["maximize", "average"] = "maximize"
 
     def fit(
         self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None
@@ -163,11 +152,11 @@ class SkewGPRegressor(RegressorMixin, OneProcessEstimator):
             settings = replace(settings, method="ep")
         centre, scale = _location_and_scale(data)
 
-        def define() -> Definition:
+        def define() -> estimator.Definition:
             sigma = pm.HalfNormal("sigma", 2.0 * scale)
             level = pm.Normal("level", centre, scale)
             noise = Gaussian(sigma) if points else CensoredGaussian(sigma, lower, upper)
-            return Definition(pm.gp.mean.Constant(level), noise, {"sigma": 0.5 * scale})
+            return estimator.Definition(pm.gp.mean.Constant(level), noise, {"sigma": 0.5 * scale})
 
         self._keep(self._fitted(inputs, data, define, settings, scale=scale))
         return self
@@ -229,8 +218,8 @@ _FIRST_SD = 2.0  # of f, where the search starts
 _WIDTH_RATE = 4.0  # of classes that data do not have, in standard deviations of the noise
 
 
-@dataclass(eq=False, repr=False)
-class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
+@dataclass(eq=False, repr=False, kw_only=True)
+class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
     r"""Gaussian process classification of ordered classes with the exact posterior.
 
     .. math:: y = c \text{ where } b_{c-1} < f(x) + e < b_c, \qquad e \sim N(0, 1), \quad
@@ -326,14 +315,8 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
     array(['low', 'middle', 'high'], dtype='<U6')
     """
 
-    kernel: str | KernelFunction = "rbf"
-    _: KW_ONLY
-    ard: bool = False
     categories: ArrayLike | None = None
     batch_size: int | str | None = "auto"
-    n_restarts: int = 1
-    random_state: Any = None
-    hyperparameters: Literal["maximize", "average"] = "maximize"
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -360,11 +343,11 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
         classes, codes = self._codes(labels, y)
         cuts = _first_cutpoints(codes, classes.size)
 
-        def define() -> Definition:
+        def define() -> estimator.Definition:
             cutpoints = pm.Normal(
                 "cutpoints", 0.0, 10.0, shape=cuts.size, transform=ordered, initval=cuts
             )
-            return Definition(
+            return estimator.Definition(
                 None,
                 OrderedProbit(cutpoints),
                 {"cutpoints": cuts},
@@ -395,7 +378,7 @@ class SkewGPOrdinalClassifier(ClassifierMixin, OneProcessEstimator):
             Columns in the order of ``classes_``; they add up to 1.
         """
         X = self._checked(X)
-        return probabilities(self.posterior_, X)
+        return estimator.probabilities(self.posterior_, X)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable class.
@@ -461,8 +444,8 @@ def _first_cutpoints(codes: NDArray[np.int64], n_classes: int) -> FloatArray:
 _SCALE = 2.0  # of utilities, in standard deviations of the noise
 
 
-@dataclass(eq=False, repr=False)
-class SkewGPPreference(OneProcessEstimator):
+@dataclass(eq=False, repr=False, kw_only=True)
+class SkewGPPreference(estimator.OneProcessEstimator):
     r"""Gaussian process preference learning with the exact posterior.
 
     .. math:: P(i \text{ over } j) = \Phi\{(f(x_i) - f(x_j) - d) / \sqrt 2\}, \qquad f \sim GP(0, k)
@@ -538,14 +521,8 @@ class SkewGPPreference(OneProcessEstimator):
     True
     """
 
-    kernel: str | KernelFunction = "rbf"
-    _: KW_ONLY
-    ard: bool = False
     noise: Literal["fresh", "item"] = "fresh"
     threshold: float = 0.0
-    n_restarts: int = 1
-    random_state: Any = None
-    hyperparameters: Literal["maximize", "average"] = "maximize"
 
     def fit(
         self,
@@ -583,7 +560,10 @@ class SkewGPPreference(OneProcessEstimator):
                     'noise="fresh".'
                 )
             weights = as_weights("sample_weight", sample_weight, len(duels))
-        settings, definition = self._settings(len(duels)), Definition(likelihood=likelihood)
+        settings, definition = (
+            self._settings(len(duels)),
+            estimator.Definition(likelihood=likelihood),
+        )
         given = inputs, duels, lambda: definition, settings
         self._keep(self._fitted(*given, scale=_SCALE, weights=weights))
         return self

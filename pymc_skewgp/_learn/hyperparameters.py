@@ -8,26 +8,12 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_skewgp._errors import (
-    BoundaryOptimumWarning,
-    FlatOptimumWarning,
-    OptimumConvergenceWarning,
-    no_warnings,
-    warn,
-)
+from pymc_skewgp import _errors
+from pymc_skewgp._learn import optimizers, problem
 from pymc_skewgp._learn.averaging.model_functions import ModelFunctions
 from pymc_skewgp._learn.averaging.points import run_tasks
 from pymc_skewgp._learn.coordinates import Bounds, Function, Point, Value
 from pymc_skewgp._learn.objective import Objective
-from pymc_skewgp._learn.optimizers import METHODS, EvaluationLog, Method, SearchSettings
-from pymc_skewgp._learn.problem import (
-    EVIDENCE_DRAWS,
-    HyperparameterFit,
-    LearningRun,
-    TrainingData,
-    learn,
-    process_objective,
-)
 from pymc_skewgp._learn.rows.rows_objective import warn_of_learnt
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model, pymc_model
@@ -46,7 +32,7 @@ def find_hyperparameters(
     likelihood: Likelihood | Callable[[Any], Any] | None = None,
     coregion: Any = None,
     weights: ArrayLike | None = None,
-    method: Method = "twisted",
+    method: optimizers.Method = "twisted",
     batch_size: int | None = None,
     start: Mapping[str, Any] | None = None,
     n_restarts: int = 2,
@@ -54,7 +40,7 @@ def find_hyperparameters(
     random_seed: Seed = None,
     quiet: bool = False,
     progressbar: bool = True,
-) -> HyperparameterFit:
+) -> problem.HyperparameterFit:
     r"""Hyperparameters that maximise the marginal likelihood times their prior.
 
     .. math:: \hat\theta = \arg\max_\theta \; \log p(y \mid \theta) + \log p(\theta), \qquad
@@ -195,21 +181,21 @@ def find_hyperparameters(
     ls 0.53
     >>> posterior = gp.posterior(x, y, point=fit.point)
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
-    settings = SearchSettings(
+    if method not in optimizers.METHODS:
+        raise ValueError(f"method must be one of {optimizers.METHODS}, got {method!r}.")
+    settings = optimizers.SearchSettings(
         method=method,
         batch_size=batch_size,
         n_restarts=as_count("n_restarts", n_restarts, 0),
         n_draws=as_count("n_draws", n_draws),
     )
-    data = TrainingData(pymc_model(model), X, y, likelihood, coregion, weights)
+    data = problem.TrainingData(pymc_model(model), X, y, likelihood, coregion, weights)
     rng = as_generator(random_seed)
-    run = learn(data, settings, rng, start=start, progressbar=progressbar)
+    run = problem.learn(data, settings, rng, start=start, progressbar=progressbar)
     if run.objective.density_one:
         # Coefficients are bounded by the data, as draws at the optimum show, or refused.
         root = data.model.root
-        with no_warnings():
+        with _errors.no_warnings():
             assert isinstance(run.objective, Objective)
             latent = ModelFunctions(root, collapse_model(root), run.objective)
             list(run_tasks(latent.tasks([run.point]), [1], _DRAWS, np.random.default_rng(0), None))
@@ -219,28 +205,28 @@ def find_hyperparameters(
     return run.report(run.estimate())
 
 
-def warn_of(run: LearningRun) -> None:
+def warn_of(run: problem.LearningRun) -> None:
     at_bound, flat = run.at_bound, run.flat
     if at_bound:
-        warn(
+        _errors.warn(
             f"{', '.join(at_bound)} went a thousandfold away from the start (or as near to an end "
             "of the support): neither data nor prior bound it. It may belong to an irrelevant "
             "input, or the labels are perfectly separable. Give a prior.",
-            BoundaryOptimumWarning,
+            _errors.BoundaryOptimumWarning,
             stacklevel=3,
         )
     if flat:
-        warn(
+        _errors.warn(
             f"{', '.join(flat)} is weakly identified: a factor of e changes the log marginal "
             "likelihood by less than a hundredth of a nat, so that the value found is one of many. "
             "Give a prior, or use pm.sample.",
-            FlatOptimumWarning,
+            _errors.FlatOptimumWarning,
             stacklevel=3,
         )
     if not run.converged:
-        warn(
+        _errors.warn(
             "the search ended before it was at an optimum: raise n_restarts, or give a start.",
-            OptimumConvergenceWarning,
+            _errors.OptimumConvergenceWarning,
             stacklevel=3,
         )
 
@@ -254,6 +240,8 @@ def warn_of(run: LearningRun) -> None:
 
 # Spall's (1998) exponents of the gains, and the share of iterations that steps stay long for.
 _ALPHA, _GAMMA, _STABILITY = 0.602, 0.101, 0.1
+# What the first step moves each coordinate by, about, which sets a; and c.
+_FIRST_STEP, _PERTURBATION = 0.1, 0.1
 
 
 def frechet_lower_bound(log_evidences: ArrayLike) -> float:
@@ -297,9 +285,6 @@ def spsa(
     bounds: Bounds,
     n_iterations: int,
     rng: np.random.Generator,
-    *,
-    step: float = 0.1,
-    perturbation: float = 0.1,
 ) -> tuple[Point, Value]:
     r"""Simultaneous perturbation stochastic approximation, maximising.
 
@@ -317,10 +302,6 @@ def spsa(
     n_iterations : int
         Of two evaluations each.
     rng : numpy.random.Generator
-    step : float, default 0.1
-        What the first step moves each coordinate by, about; sets a.
-    perturbation : float, default 0.1
-        c.
 
     Returns
     -------
@@ -338,14 +319,14 @@ def spsa(
     stability = _STABILITY * n_iterations
     gain = None
     for k in range(1, n_iterations + 1):
-        away = perturbation / k**_GAMMA
+        away = _PERTURBATION / k**_GAMMA
         signs = rng.choice([-1.0, 1.0], x.size)
         ahead, behind = np.clip(x + away * signs, low, high), np.clip(x - away * signs, low, high)
         change = function(start.at(ahead)).total - function(start.at(behind)).total
         slope = change / (2.0 * away) * signs
         size = float(np.abs(slope).max(initial=0.0))
         if gain is None and np.isfinite(size) and size > 0:
-            gain = step / size * (stability + k) ** _ALPHA
+            gain = _FIRST_STEP / size * (stability + k) ** _ALPHA
         if gain is not None and np.isfinite(size):
             x = np.clip(x + gain / (stability + k) ** _ALPHA * slope, low, high)
     point = start.at(x)
@@ -362,7 +343,7 @@ def maximize_frechet_bound(
     start: Mapping[str, Any] | None = None,
     random_seed: Seed = None,
     progressbar: bool = True,
-) -> HyperparameterFit:
+) -> problem.HyperparameterFit:
     """Hyperparameters by the procedure of Benavoli, Azzimonti & Piga (2020), for replication only.
 
     SPSA on `frechet_lower_bound` of random batches. Priors are left out, as they are there. Use
@@ -404,8 +385,8 @@ def maximize_frechet_bound(
     """
     began = time.perf_counter()
     rng = as_generator(random_seed)
-    data = TrainingData(gp, X, y)
-    found = process_objective(data, as_count("batch_size", batch_size), rng, start)
+    data = problem.TrainingData(gp, X, y)
+    found = problem.process_objective(data, as_count("batch_size", batch_size), rng, start)
     objective, coordinates = found.objective, found.objective.coordinates
     if coordinates.binary:
         raise ValueError(
@@ -415,18 +396,18 @@ def maximize_frechet_bound(
     bounds = coordinates.bounds(found.origin)
 
     def bound(point: Point) -> Value:
-        logs = objective.batch_evidences(point, _DRAWS)
+        logs = np.array([x.value for x in objective.estimates(point, _DRAWS, 0)])
         unknown = np.full(point.x.size, np.nan)
         return Value(frechet_lower_bound(logs), float(logs.sum()), unknown)
 
-    with EvaluationLog(coordinates.labels, progressbar) as log:
+    with optimizers.EvaluationLog(coordinates.labels, progressbar) as log:
         n_iterations = as_count("n_iterations", n_iterations)
         logged = log.run("spsa", bound)
         point, _ = spsa(logged, Point(found.origin), bounds, n_iterations, rng)
     whole = objective.on([found.arrays])
-    return HyperparameterFit(
+    return problem.HyperparameterFit(
         point=objective.named(point),
-        log_marginal_likelihood=whole.estimate(point, EVIDENCE_DRAWS, 0),
+        log_marginal_likelihood=whole.estimate(point, problem.EVIDENCE_DRAWS, 0),
         log_prior=objective.log_prior(point),
         std_error={},
         kind="frechet",

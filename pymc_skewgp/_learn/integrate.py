@@ -11,30 +11,9 @@ from numpy.typing import ArrayLike
 from xarray import DataArray, Dataset, DataTree
 
 from pymc_skewgp._errors import IntegrationWarning, no_warnings, warn
-from pymc_skewgp._gaussian.weights import (
-    Estimate,
-    IntArray,
-    describe_weights,
-    log_mean_exp,
-    pareto_k,
-    relative_ess,
-    systematic_resample,
-)
-from pymc_skewgp._learn.averaging.average_process import (
-    attributes_of,
-    warn_of,
-    warn_of_tails,
-)
-from pymc_skewgp._learn.averaging.importance import METHODS, IntegrationSettings, Method
-from pymc_skewgp._learn.averaging.integration import Stages, evaluations, integral_by_ep
+from pymc_skewgp._gaussian import weights
+from pymc_skewgp._learn.averaging import average_process, importance, integration, points
 from pymc_skewgp._learn.averaging.model_functions import without_initial_values
-from pymc_skewgp._learn.averaging.points import (
-    N_CANDIDATES,
-    EqualDraws,
-    LatentFunctions,
-    exact_points,
-    more_draws,
-)
 from pymc_skewgp._learn.averaging.problem import (
     IntegrationProblem,
     integration_problem,
@@ -52,7 +31,7 @@ from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms, evidence_est
 from pymc_skewgp._posterior.posterior import DataOfOneKind, refuse_large
 from pymc_skewgp._validation import FloatArray, Seed, as_count, as_generator
 
-_DEFAULT = IntegrationSettings()
+_DEFAULT = importance.IntegrationSettings()
 # Draws of f at each point over what equal weights would ask for.
 _SPARE = 1.5
 
@@ -67,7 +46,7 @@ def integrate(
     Xnew: ArrayLike | None = None,
     draws: int = 1000,
     chains: int = 4,
-    method: Method = "auto",
+    method: importance.Method = "auto",
     n_evidences: int | None = None,
     start: Mapping[str, Any] | None = None,
     n_jobs: int | None = None,
@@ -235,8 +214,8 @@ def integrate(
     >>> dict(dt["predictions"]["f"].sizes)
     {'chain': 4, 'draw': 1000, 'pred_id': 1}
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
+    if method not in importance.METHODS:
+        raise ValueError(f"method must be one of {importance.METHODS}, got {method!r}.")
     settings = replace(_DEFAULT, method=method)
     if n_evidences is not None:
         n_evidences = as_count("n_evidences", n_evidences)
@@ -251,35 +230,35 @@ def integrate(
     if isinstance(problem, IntegrationProblem):
         if n_evidences is None:
             settings = replace(settings, n_evidences=problem.evidences(settings.n_evidences))
-        n_points = evaluations(settings, problem.origins[0].x.size)
+        n_points = integration.evaluations(settings, problem.origins[0].x.size)
         announce_exact_average(problem.n_distinct, n_points, settings.n_evidences)
     compiled = time.perf_counter()
-    with Stages(progressbar) as stages:
+    with integration.Stages(progressbar) as stages:
         if isinstance(problem, IntegrationProblem):
-            latent: LatentFunctions = problem.latent
-            integral = integral_by_ep(problem, settings, rng, stages)
+            latent: points.LatentFunctions = problem.latent
+            integral = integration.integral_by_ep(problem, settings, rng, stages)
             count, n_draws = settings.n_evidences, _SPARE * draws * chains
             if len(integral.points.x) == 1:
                 count, n_draws = 1, draws * chains
             stages.begin("Exact evidences, and f", count)
-            known = latent, integral.points, count, n_draws, N_CANDIDATES
-            exact = exact_points(*known, rng, stages.tick, n_jobs)
+            known = latent, integral.points, count, n_draws, points.N_CANDIDATES
+            exact = points.exact_points(*known, rng, stages.tick, n_jobs)
         else:
             n_draws = _SPARE * draws * chains
             found = integral_with_many_rows(problem, settings, n_draws, rng, stages, n_jobs)
             _, integral, exact, latent = found
-    equal = exact.equal_draws(chains, draws, more_draws(latent, rng), rng)
+    equal = exact.equal_draws(chains, draws, points.more_draws(latent, rng), rng)
     tree = as_fitted(given, latent.tree(exact.points, equal, rng))
-    attributes = attributes_of(integral, exact, problem.objective)
+    attributes = average_process.attributes_of(integral, exact, problem.objective)
     attributes["sampling_time"] = time.perf_counter() - compiled
     attributes["compile_time"] = compiled - began
     _add_statistics(tree, equal, attributes)
-    warn_of(integral, exact, stacklevel=3)
-    warn_of_tails(attributes["heavy_tails"], stacklevel=3)
+    average_process.warn_of(integral, exact, stacklevel=3)
+    average_process.warn_of_tails(attributes["heavy_tails"], stacklevel=3)
     return tree
 
 
-def _add_statistics(tree: DataTree, equal: EqualDraws, attributes: dict[str, Any]) -> None:
+def _add_statistics(tree: DataTree, equal: points.EqualDraws, attributes: dict[str, Any]) -> None:
     """The group ``sample_stats``, and the attributes."""
     stats = tree["posterior"].to_dataset()[[]]
     stats["log_marginal_likelihood"] = ("chain", "draw"), equal.log_evidence
@@ -368,20 +347,20 @@ def correct(
     with data_as_sampled(idata, model.data_vars):
         log_ratio = _log_ratio(model, trace.isel(draw=kept), rng, progressbar)
     flat = log_ratio.ravel()
-    value = log_mean_exp(flat)
+    value = weights.log_mean_exp(flat)
     ratio = np.exp(flat - value)
     error = float(ratio.std(ddof=1) / np.sqrt(ratio.size)) if ratio.size > 1 else np.inf
-    quality = Estimate(value, error, relative_ess(flat), pareto_k(flat))
+    quality = weights.Estimate(value, error, weights.relative_ess(flat), weights.pareto_k(flat))
     if quality.heavy_tailed or quality.relative_ess < _DEFAULT.least_ess:
         warn(
             "the evidence that was sampled is far from the exact one "
-            f"({describe_weights(quality)} of the weights between them): raise n_evidences, or "
-            'sample with method="twisted".',
+            f"({weights.describe_weights(quality)} of the weights between them): raise "
+            'n_evidences, or sample with method="twisted".',
             IntegrationWarning,
             stacklevel=2,
         )
     chosen = np.stack(
-        [kept[np.sort(systematic_resample(row, kept.size, rng))] for row in log_ratio]
+        [kept[np.sort(weights.systematic_resample(row, kept.size, rng))] for row in log_ratio]
     )
     tree = _resampled(idata, chosen)
     tree["posterior"].attrs |= {
@@ -413,7 +392,7 @@ def _log_ratio(
             sites = sites_at(parts, found[len(terms) :])
             with no_warnings():
                 exact[index] += evidence_estimate(
-                    arrays, N_CANDIDATES, int(rng.integers(2**31)), sites=sites
+                    arrays, points.N_CANDIDATES, int(rng.integers(2**31)), sites=sites
                 ).value
     return exact - approximate
 
@@ -437,7 +416,7 @@ def _approximate(model: pm.Model, trace: Dataset, names: list[str]) -> FloatArra
     return total
 
 
-def _resampled(idata: DataTree, chosen: IntArray) -> DataTree:
+def _resampled(idata: DataTree, chosen: weights.IntArray) -> DataTree:
     """Every group with chains and draws, at the draws `chosen`, (chain, draw)."""
     groups: dict[str, Any] = {}
     for name, node in idata.children.items():

@@ -30,21 +30,14 @@ from pymc_skewgp._model.graph.joint_gaussian import proper_joint
 from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function, untraced
 from pymc_skewgp._observations.sites import SitesGiven
-from pymc_skewgp._posterior.evidence_gradient import (
-    EP_TOLERANCE,
-    EvidenceGradient,
-    EvidenceTerms,
-    evidence_by_pairs,
-    evidence_by_twisting,
-    evidence_estimate,
-)
+from pymc_skewgp._posterior import evidence_gradient
 from pymc_skewgp._posterior.site_evidence import FactorTerms
 from pymc_skewgp._validation import FloatArray
 
 # Graphs over the free variables of a model as functions, with their gradients.
 
 Batch = tuple[NDArray[Any], ...]
-Terms = EvidenceTerms | FactorTerms
+Terms = evidence_gradient.EvidenceTerms | FactorTerms
 
 
 class CompiledTerms:
@@ -134,12 +127,12 @@ class CompiledLogPrior:
         self._coordinates, self._log_prior = coordinates, log_prior
         self._functions: dict[tuple[bool, bool], Any] = {}
 
-    def value(self, point: Point) -> float:
-        """The value alone."""
+    def __call__(self, point: Point) -> float:
+        """The value."""
         return float(self._function()(*self._coordinates.arguments(point))[0])
 
-    def __call__(self, point: Point) -> tuple[float, list[FloatArray]]:
-        """Value, and one array of derivatives for each continuous variable."""
+    def with_slopes(self, point: Point) -> tuple[float, list[FloatArray]]:
+        """The value, and one array of derivatives for each continuous variable."""
         value, *slopes = self._function(slopes=True)(*self._coordinates.arguments(point))
         return float(value), slopes
 
@@ -158,7 +151,7 @@ class CompiledLogPrior:
     def _at_rows(self, function: Any, x: FloatArray, pattern: Pattern) -> FloatArray:
         binary = self._coordinates.binary_values(pattern)
         try:
-            value, *slopes = function(*self._coordinates.split_rows(x), *binary)
+            value, *slopes = function(*self._coordinates.split(x), *binary)
         except ParameterValueError:
             if len(x) == 1:
                 return np.concatenate([[[-np.inf]], np.zeros_like(x)], axis=1)
@@ -317,7 +310,7 @@ _COMPOSITE_TOLERANCE = 3e-4
 # Which term of which batch.
 Key = tuple[int, int]
 EP = Any  # SitesByEP or FactorEvidence, of terms of their kind
-Evidence = Callable[[Key, Any, SitesGiven | None], EvidenceGradient]
+Evidence = Callable[[Key, Any, SitesGiven | None], evidence_gradient.EvidenceGradient]
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,8 +323,10 @@ class Objective:
         What a point is made of.
     terms : list of CompiledTerms
         One for each set of labels.
-    prior : CompiledLogPrior
-    values : CompiledValues
+    log_prior : CompiledLogPrior
+        Of the rest of the model, without Jacobians unless it was compiled so.
+    named : CompiledValues
+        Values by name on their own scale, those of Deterministics among them.
     batches : list of tuples of arrays
         Values of the data that `terms` depend on; the log evidence is the sum over them.
     ep : dict
@@ -342,8 +337,8 @@ class Objective:
 
     coordinates: Coordinates
     terms: list[CompiledTerms]
-    prior: CompiledLogPrior
-    values: CompiledValues
+    log_prior: CompiledLogPrior
+    named: CompiledValues
     batches: list[Batch]
     ep: dict[Key, EP]
     blocks: tuple[BlockGraph, ...] = ()
@@ -378,7 +373,7 @@ class Objective:
             with few_blas_threads(compiled.n_rows):
                 known = (_terms_and_sites(compiled, point, batch) for point in points)
                 log_evidence += self.ep[i, j].values(known)
-        total = log_evidence + [self.prior.value(point) for point in points]
+        total = log_evidence + [self.log_prior(point) for point in points]
         nowhere = ~np.isfinite(total)
         total[nowhere] = log_evidence[nowhere] = -np.inf
         return total, log_evidence
@@ -386,45 +381,31 @@ class Objective:
     def by_twisting(self, point: Point, n_draws: int, seed: int) -> Value:
         """Value and gradient with the evidence of the twisted sampler, or of pairs for sites."""
 
-        def evidence(_: Key, terms: Any, sites: SitesGiven | None) -> EvidenceGradient:
+        def evidence(
+            _: Key, terms: Any, sites: SitesGiven | None
+        ) -> evidence_gradient.EvidenceGradient:
             if isinstance(terms, FactorTerms):
                 return factor_by_pairs(terms, sites, n_draws, seed)
             if sites is None:
-                return evidence_by_twisting(terms, n_draws, seed)
-            return evidence_by_pairs(terms, sites, n_draws, seed)
+                return evidence_gradient.evidence_by_twisting(terms, n_draws, seed)
+            return evidence_gradient.evidence_by_pairs(terms, sites, n_draws, seed)
 
         return self._value(point, evidence)
 
     def estimate(self, point: Point, n_draws: int, seed: int) -> Estimate:
         """Log evidence with its error, summed over the batches."""
-        values, errors, fractions, shapes = np.transpose(self._estimates(point, n_draws, seed))
+        values, errors, fractions, shapes = np.transpose(self.estimates(point, n_draws, seed))
         error = float(np.sqrt((errors**2).sum()))
         return Estimate(float(values.sum()), error, float(fractions.min()), float(shapes.max()))
 
-    def batch_evidences(self, point: Point, n_draws: int) -> FloatArray:
-        """Log evidence of every batch by the twisted sampler, no gradient."""
-        return np.array([found.value for found in self._estimates(point, n_draws, 0)])
-
-    def log_prior(self, point: Point) -> float:
-        """Log density of the rest of the model, without Jacobians unless it was compiled so."""
-        return self.prior.value(point)
-
-    def log_prior_at(self, x: FloatArray, pattern: Pattern) -> tuple[FloatArray, FloatArray]:
-        """As `log_prior` at many rows, with gradients."""
-        return self.prior.at_rows(x, pattern)
-
-    def named(self, point: Point) -> dict[str, NDArray[Any]]:
-        """Values by name on their own scale, those of Deterministics among them."""
-        return self.values(point)
-
-    def terms_at(self, point: Point) -> Iterator[EvidenceTerms | FactorTerms]:
+    def terms_at(self, point: Point) -> Iterator[evidence_gradient.EvidenceTerms | FactorTerms]:
         """The matrices of every term and batch."""
         for compiled in self.terms:
             for batch in self.batches:
                 yield compiled(point, batch)
 
-    def _estimates(self, point: Point, n_draws: int, seed: int) -> list[Estimate]:
-        """Log evidence of every term and batch."""
+    def estimates(self, point: Point, n_draws: int, seed: int) -> list[Estimate]:
+        """Log evidence of every term and batch with its error, no gradient."""
         found = []
         for compiled in self.terms:
             for batch in self.batches:
@@ -432,11 +413,13 @@ class Objective:
                 if isinstance(terms, FactorTerms):
                     found.append(factor_estimate(terms, sites, n_draws, seed))
                 else:
-                    found.append(evidence_estimate(terms, n_draws, seed, sites=sites))
+                    found.append(
+                        evidence_gradient.evidence_estimate(terms, n_draws, seed, sites=sites)
+                    )
         return found
 
     def _value(self, point: Point, evidence: Evidence) -> Value:
-        log_prior, slopes = self.prior(point)
+        log_prior, slopes = self.log_prior.with_slopes(point)
         log_evidence, noise = 0.0, 0.0
         gradient = [np.array(slope, dtype=np.float64) for slope in slopes]
         for i, j in self.ep:
@@ -563,7 +546,7 @@ def _terms_and_sites(
 
 def _fresh_ep(terms: Sequence[CompiledTerms], n_batches: int) -> dict[Key, EP]:
     """EP for every term of every batch, with nothing to begin from."""
-    tol = EP_TOLERANCE if n_batches <= 1 else _COMPOSITE_TOLERANCE
+    tol = evidence_gradient.EP_TOLERANCE if n_batches <= 1 else _COMPOSITE_TOLERANCE
     return {
         (i, j): FactorEvidence(tol) if own.kind is FactorTerms else SitesByEP(tol)
         for i, own in enumerate(terms)

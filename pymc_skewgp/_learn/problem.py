@@ -11,26 +11,12 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._learn import optimizers, search
 from pymc_skewgp._learn.coordinates import Bounds, Point, Searched, initial_values
 from pymc_skewgp._learn.objective import Objective, compile_objective
-from pymc_skewgp._learn.optimizers import EvaluationLog, NoValueError, SearchSettings, spread_starts
+from pymc_skewgp._learn.rows import many_rows
 from pymc_skewgp._learn.rows.data_kinds import kind_of
-from pymc_skewgp._learn.rows.many_rows import INSTEAD, ChunkedRows, ManyRows, refuse_chunks
 from pymc_skewgp._learn.rows.rows_objective import approximation_of, latent_graph, rows_objective
-from pymc_skewgp._learn.search import (
-    FLAT_HESSIAN,
-    Part,
-    Places,
-    SearchResult,
-    at_edge,
-    distinct_patterns,
-    pseudo_point_places,
-    random_batches,
-    refuse_other_phases,
-    search,
-    separate_coincident,
-    standard_errors,
-)
 from pymc_skewgp._model.gp.exact_posterior import can_be_integrated, inputs_of
 from pymc_skewgp._model.gp.process import as_coregion_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
@@ -38,8 +24,9 @@ from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._model.ops.plain_mode import untraced
-from pymc_skewgp._posterior.distributed_posterior import is_dask
-from pymc_skewgp._posterior.prior import kinds_of
+from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._posterior.distributed_posterior import ChunkedData, as_chunked_data, is_dask
+from pymc_skewgp._posterior.prior import as_likelihood, kinds_of
 from pymc_skewgp._posterior.row_blocks import Arrays
 from pymc_skewgp._validation import FloatArray, as_count
 
@@ -82,21 +69,21 @@ class ProcessObjective(NamedTuple):
     origin: FloatArray
     arrays: Arrays = ()
     parts: KnownData | KnownSites | None = None
-    rows: ManyRows | None = None
+    rows: many_rows.ManyRows | None = None
     coefficients: Sequence[Any] = ()
 
 
 def coarse_part(
-    found: ProcessObjective, settings: SearchSettings, rng: np.random.Generator
-) -> Part | None:
+    found: ProcessObjective, settings: optimizers.SearchSettings, rng: np.random.Generator
+) -> search.Part | None:
     """Some of the data, to try starts on; None where all are few enough."""
     objective, parts = found.objective, found.parts
     strata = None if parts is None else parts.strata
     if parts is not None and strata is not None:
         size = min(settings.coarse_size, settings.batch_size or settings.coarse_size)
         if strata.size > max(settings.coarse_above, size):
-            rows = random_batches(strata, size, rng)[0]
-            return Part(objective.on([parts.part(rows)]), rows.size / strata.size)
+            rows = search.random_batches(strata, size, rng)[0]
+            return search.Part(objective.on([parts.part(rows)]), rows.size / strata.size)
     if found.rows is None:
         return None
     pattern = objective.coordinates.patterns()[0]
@@ -121,8 +108,7 @@ def process_objective(
     """
     chunked = _chunked_rows(data, batch_size, averaged)
     if chunked is not None:
-        X, y, likelihood = chunked.some()
-        data = data._replace(X=X, y=y, likelihood=likelihood)
+        data = _of_some_rows(data, chunked)
     gp, coregion = data.model, data.coregion
     if gp.model is None and not averaged:
         raise ValueError(
@@ -134,7 +120,7 @@ def process_objective(
     kinds = _known_kinds(data, model, "integrate" if averaged else "find_hyperparameters")
     approximation, arrays = None, ()
     if chunked is not None:
-        approximation = chunked.approximation(gp, kinds[0])
+        approximation = many_rows.approximation_of_chunks(chunked, gp, kinds[0])
     elif batch_size is None:
         approximation = approximation_of(gp, kinds, coregion)
     if approximation is None:
@@ -150,7 +136,7 @@ def process_objective(
                 "batch_size is for data of one kind with one observation for each row of X and "
                 "noise of its own: leave it out."
             )
-        parts = random_batches(strata, as_count("batch_size", batch_size), rng)
+        parts = search.random_batches(strata, as_count("batch_size", batch_size), rng)
         batches = [only.part(chosen) for chosen in parts]
     inputs, rows = zip(*(kind.rows() for kind in kinds), strict=True)
     without = approximation is None and batch_size is None
@@ -166,7 +152,11 @@ def process_objective(
     graph = latent_graph(model, gp, approximation, objective.coordinates, coregion, kinds)
     by_rows, of_rows = rows_objective(graph, objective), [kind_of(kind, graph) for kind in kinds]
     return ProcessObjective(
-        objective, origin, arrays, only, ManyRows(gp, approximation, of_rows, X, by_rows, chunked)
+        objective,
+        origin,
+        arrays,
+        only,
+        many_rows.ManyRows(gp, approximation, of_rows, X, by_rows, chunked),
     )
 
 
@@ -184,17 +174,27 @@ def _known_kinds(data: TrainingData, model: pm.Model, caller: str) -> list[Any]:
     return [known_of(inputs_of(gp, X), y, known, model, weights) for X, y, known in given.values()]
 
 
-def _chunked_rows(data: TrainingData, batch_size: int | None, averaged: bool) -> ChunkedRows | None:
+def _of_some_rows(data: TrainingData, chunked: ChunkedData) -> TrainingData:
+    """The rows that come here."""
+    index = chunked.some_rows
+    X, y = chunked.arrays(index)
+    return data._replace(X=X, y=y, likelihood=chunked.likelihood.of_observations(index, y))
+
+
+def _chunked_rows(data: TrainingData, batch_size: int | None, averaged: bool) -> ChunkedData | None:
     """Data that are dask arrays; None where they are none."""
     if not (is_dask(data.X) or is_dask(data.y)):
         return None
     options = {"weights": data.weights, "coregion": data.coregion, "batch_size": batch_size}
     for name, value in options.items():
         if value is not None:
-            refuse_chunks(f"{name} is given", f"leave it out, or {INSTEAD}")
+            many_rows.refuse_chunks(f"{name} is given", f"leave it out, or {many_rows.INSTEAD}")
     if averaged:
-        refuse_chunks("integrate does not take them", "call find_hyperparameters")
-    return ChunkedRows.of(data.X, data.y, data.likelihood)
+        many_rows.refuse_chunks("integrate does not take them", "call find_hyperparameters")
+    known = data.likelihood
+    if callable(known) and not isinstance(known, type | Likelihood):
+        many_rows.refuse_chunks("a function that gives a PyMC distribution cannot be cut into rows")
+    return as_chunked_data(data.X, data.y, as_likelihood(known))
 
 
 # `HyperparameterFit`: what a search for hyperparameters found, and how it got there.
@@ -340,10 +340,10 @@ class LearningRun:
     """
 
     objective: Searched
-    result: SearchResult
+    result: search.SearchResult
     bounds: Bounds
-    log: EvaluationLog
-    settings: SearchSettings
+    log: optimizers.EvaluationLog
+    settings: optimizers.SearchSettings
     in_batches: bool
     seconds: float
     fixed_from: "LearningRun | None" = None
@@ -362,7 +362,9 @@ class LearningRun:
     def at_bound(self) -> list[str]:
         """Coordinates at the edge of the box."""
         labels = zip(
-            self.objective.coordinates.labels, at_edge(self.point.x, self.bounds), strict=True
+            self.objective.coordinates.labels,
+            search.at_edge(self.point.x, self.bounds),
+            strict=True,
         )
         own = [label for label, at in labels if at]
         return own + (self.fixed_from.at_bound if self.fixed_from else [])
@@ -374,7 +376,7 @@ class LearningRun:
         if self.result.hessian is None:
             return before
         values, vectors = np.linalg.eigh(self.result.hessian)
-        share = (vectors[:, values < FLAT_HESSIAN] ** 2).sum(axis=1)
+        share = (vectors[:, values < search.FLAT_HESSIAN] ** 2).sum(axis=1)
         labels = zip(self.objective.coordinates.labels, share, strict=True)
         at_bound = self.at_bound
         own = [label for label, part in labels if part > 0.5 and label not in at_bound]
@@ -418,7 +420,7 @@ class LearningRun:
         # A composite likelihood counts batches as independent, which they are not: standard errors
         # from its Hessian would be a third of what they should be.
         if not self.in_batches:
-            errors = standard_errors(self.objective.named, self.point, self.result.hessian)
+            errors = search.standard_errors(self.objective.named, self.point, self.result.hessian)
         return HyperparameterFit(
             point=self.values,
             log_marginal_likelihood=log_marginal_likelihood,
@@ -436,7 +438,7 @@ class LearningRun:
 
 
 def _model_objective(
-    data: TrainingData, settings: SearchSettings, start: Start
+    data: TrainingData, settings: optimizers.SearchSettings, start: Start
 ) -> ProcessObjective:
     if any(x is not None for x in data[1:]) or settings.batch_size is not None:
         raise ValueError(
@@ -450,7 +452,7 @@ def _model_objective(
 
 def learn(
     data: TrainingData,
-    settings: SearchSettings,
+    settings: optimizers.SearchSettings,
     rng: np.random.Generator,
     *,
     start: Start = None,
@@ -475,7 +477,7 @@ def learn(
     progressbar : bool
     """
     began = time.perf_counter()
-    places: Places = []
+    places: search.Places = []
     of_process = isinstance(data.model, SkewGP)
     if of_process:
         problem = process_objective(data, settings.batch_size, rng, start)
@@ -487,8 +489,8 @@ def learn(
     part = coarse_part(problem, settings, rng)
     coordinates = problem.objective.coordinates
     if of_process:
-        places = pseudo_point_places(coordinates, data.model)
-    origin = separate_coincident(problem.origin, places, rng)
+        places = search.pseudo_point_places(coordinates, data.model)
+    origin = search.separate_coincident(problem.origin, places, rng)
     middle = origin
     if centre is not None:
         model, continuous = coordinates.model, coordinates.continuous
@@ -499,20 +501,20 @@ def learn(
     patterns = coordinates.patterns()
     cheap: Searched = problem.objective if part is None else part.objective
     first = Point(origin, patterns[0])
-    vectors = spread_starts(cheap, first, settings.n_restarts, rng)
+    vectors = optimizers.spread_starts(cheap, first, settings.n_restarts, rng)
     settings = replace(settings, seed=int(rng.integers(2**31)))
     for pattern in patterns:
-        refuse_other_phases(cheap, Point(origin, pattern), of_process)
-    patterns = distinct_patterns(cheap, origin, patterns, places)
+        search.refuse_other_phases(cheap, Point(origin, pattern), of_process)
+    patterns = search.distinct_patterns(cheap, origin, patterns, places)
     starts = [Point(x, pattern) for pattern in patterns for x in vectors]
-    with EvaluationLog(coordinates.labels, progressbar) as log:
+    with optimizers.EvaluationLog(coordinates.labels, progressbar) as log:
         if problem.rows is None:
             learnt: Searched = problem.objective
             try:
-                result = search(problem.objective, part, starts, bounds, settings, log)
-            except NoValueError as error:
+                result = search.search(problem.objective, part, starts, bounds, settings, log)
+            except optimizers.NoValueError as error:
                 why = problem.objective.why_no_value(starts[0])
-                raise NoValueError(why or str(error)) from None
+                raise optimizers.NoValueError(why or str(error)) from None
         else:
             assert part is not None
             learnt, result = problem.rows.search(part, starts, bounds, settings, log)

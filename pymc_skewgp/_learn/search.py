@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian.tilted import BoolArray
 from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._learn import optimizers
 from pymc_skewgp._learn.coordinates import (
     Bounds,
     Coordinates,
@@ -20,16 +21,6 @@ from pymc_skewgp._learn.coordinates import (
     Value,
 )
 from pymc_skewgp._learn.objective import Objective
-from pymc_skewgp._learn.optimizers import (
-    EvaluationLog,
-    Optimum,
-    SearchSettings,
-    distinct,
-    maximize,
-    negative_hessian,
-    newton,
-    with_value,
-)
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
 from pymc_skewgp._validation import FloatArray
@@ -54,7 +45,7 @@ class SearchResult(NamedTuple):
         do.
     """
 
-    optimum: Optimum
+    optimum: optimizers.Optimum
     hessian: FloatArray | None
 
 
@@ -75,8 +66,8 @@ def search(
     part: Part | None,
     starts: list[Point],
     bounds: Bounds,
-    settings: SearchSettings,
-    log: EvaluationLog,
+    settings: optimizers.SearchSettings,
+    log: optimizers.EvaluationLog,
 ) -> SearchResult:
     """Maximise `objective` over the box, from every start.
 
@@ -106,19 +97,19 @@ def search(
     optima = ascents(objective.by_ep, starts, bounds, "ep", settings, log)
     best = optima[0]
     if settings.method == "twisted":  # the best by draws, where EP leaves doubt
-        near = _within(optima, best, settings.ep_margin)
+        near = [x for x in optima if x.value.total > best.value.total - settings.ep_margin]
         twisted = partial(objective.by_twisting, n_draws=settings.n_draws, seed=settings.seed)
         if len(near) > 1:
             best = max(near, key=lambda found: log.run("twisted", twisted)(found.point).total)
     hessian = None
     few = 0 < best.point.x.size <= _MAX_HESSIAN and all(low < high for low, high in bounds)
     if few and (settings.hessian or part is None):
-        hessian = negative_hessian(objective.by_ep, best.point, bounds)
+        hessian = optimizers.negative_hessian(objective.by_ep, best.point, bounds)
     if settings.method == "ep":
         return SearchResult(best, hessian)
     known = hessian
     if known is None and few and part is not None:
-        known = negative_hessian(part.objective.by_ep, best.point, bounds) / part.share
+        known = optimizers.negative_hessian(part.objective.by_ep, best.point, bounds) / part.share
     if known is None:
         known = np.eye(best.point.x.size)
     return SearchResult(_refined(objective, best, bounds, known, settings, log), hessian)
@@ -129,8 +120,8 @@ def promising(
     coarse: Searched,
     starts: list[Point],
     bounds: Bounds,
-    settings: SearchSettings,
-    log: EvaluationLog,
+    settings: optimizers.SearchSettings,
+    log: optimizers.EvaluationLog,
 ) -> list[Point]:
     """Where a new run is to go on: of each pattern the best, and the best of the others."""
     origin = starts[0].x
@@ -143,11 +134,12 @@ def promising(
         return Value(total, found.log_evidence, found.gradient - away)
 
     optima = ascents(with_prior, starts, bounds, "ep, part of the data", settings, log)
-    best: dict[Pattern, Optimum] = {}
+    best: dict[Pattern, optimizers.Optimum] = {}
     for found in optima:
         best.setdefault(found.point.pattern, found)
     others = [found for found in optima if found is not best[found.point.pattern]]
-    near = _within(others[:1], optima[0], settings.ep_margin)
+    least = optima[0].value.total - settings.ep_margin
+    near = [found for found in others[:1] if found.value.total > least]
     points = [found.point for found in [*best.values(), *near]]
     function = begin()
     first, last = points[0].at(origin), points[0]
@@ -161,22 +153,24 @@ def ascents(
     starts: list[Point],
     bounds: Bounds,
     name: str,
-    settings: SearchSettings,
-    log: EvaluationLog,
-) -> list[Optimum]:
+    settings: optimizers.SearchSettings,
+    log: optimizers.EvaluationLog,
+) -> list[optimizers.Optimum]:
     """Where they end: different optima, the best first."""
-    found = [maximize(log.run(name, function), x, bounds, settings.optimizer) for x in starts]
-    return distinct(with_value(found, "marginal likelihood"))
+    found = [
+        optimizers.maximize(log.run(name, function), x, bounds, settings.optimizer) for x in starts
+    ]
+    return optimizers.distinct(optimizers.with_value(found, "marginal likelihood"))
 
 
 def _refined(
     objective: Objective,
-    optimum: Optimum,
+    optimum: optimizers.Optimum,
     bounds: Bounds,
     hessian: FloatArray,
-    settings: SearchSettings,
-    log: EvaluationLog,
-) -> Optimum:
+    settings: optimizers.SearchSettings,
+    log: optimizers.EvaluationLog,
+) -> optimizers.Optimum:
     """Newton steps on the twisted evidence, with more draws where the first were too few.
 
     At the edge of the box, where the optimum is none, the first have to do where they are poor: of
@@ -185,7 +179,9 @@ def _refined(
     least_gain = settings.optimizer.newton_gain
     for n_draws in (settings.n_draws, _FINER * settings.n_draws):
         twisted = partial(objective.by_twisting, n_draws=n_draws, seed=settings.seed)
-        optimum = newton(log.run("twisted", twisted), optimum.point, bounds, hessian, least_gain)
+        optimum = optimizers.newton(
+            log.run("twisted", twisted), optimum.point, bounds, hessian, least_gain
+        )
         noisy = optimum.value.noise >= settings.max_noise
         if at_edge(optimum.point.x, bounds).any() if noisy else optimum.converged:
             break
@@ -197,10 +193,6 @@ def at_edge(x: FloatArray, bounds: Bounds) -> BoolArray:
     low, high = np.transpose(bounds) if bounds else (x, x)
     near: BoolArray = (np.minimum(x - low, high - x) < _AT_BOUND) & (low < high)
     return near
-
-
-def _within(optima: list[Optimum], best: Optimum, margin: float) -> list[Optimum]:
-    return [o for o in optima if o.value.total > best.value.total - margin]
 
 
 # Phases of pseudo-points: which of their values need a search of their own.

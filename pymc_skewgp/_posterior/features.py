@@ -290,16 +290,10 @@ class InducingFeatures:
 def features_of_points(prior: "Prior", points: FloatArray) -> InducingFeatures:
     """Features by the values of f at these points."""
     # Two arguments: noise of rows does not belong to the function at the points.
-    matrix = with_nugget(prior.covariance("inducing points", points, points))
+    matrix = linalg.symmetric(prior.covariance("inducing points", points, points))
+    matrix[np.diag_indices_from(matrix)] += NUGGET * matrix.diagonal().mean()
     factor, _ = linalg.cholesky("the covariance of the inducing points", matrix)
     return InducingFeatures(prior, points, factor)
-
-
-def with_nugget(matrix: FloatArray) -> FloatArray:
-    """Covariance of the inducing points, exactly symmetric, that has a Cholesky factor."""
-    found = linalg.symmetric(matrix)
-    found[np.diag_indices_from(found)] += NUGGET * found.diagonal().mean()
-    return found
 
 
 def whitened(cross: FloatArray, factor: FloatArray) -> FloatArray:

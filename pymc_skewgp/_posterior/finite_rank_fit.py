@@ -11,14 +11,13 @@ import numpy as np
 from scipy import sparse
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian import linalg, weights
 from pymc_skewgp._gaussian.blocks import ep as block_ep
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
-from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
 from pymc_skewgp._limits import announce_blocks
 from pymc_skewgp._observations.likelihood import Derivative
 from pymc_skewgp._observations.observations import as_matrix
@@ -139,17 +138,17 @@ class FiniteRankFit(FunctionFit):
             return SiteSampler(BlockPairs.beside(self._hard, self.gaussian, self.data_blocks))
         return SiteSampler(BlockPairs(self.gaussian, self.data_blocks).with_modes())
 
-    def evidence(self, joint: Estimate, signs: Estimate) -> Estimate:
+    def evidence(self, joint: weights.Estimate, signs: weights.Estimate) -> weights.Estimate:
         """See `FunctionFit`."""
-        value, std_error, _, _ = add_estimates(self._rows[1], joint, signs)
+        value, std_error, _, _ = weights.add_estimates(self._rows[1], joint, signs)
         return joint._replace(value=value, std_error=std_error)
 
     def draw(
         self,
         latent: TruncatedDraws,
-        chosen: IntArray,
+        chosen: weights.IntArray,
         rng: np.random.Generator,
-        rows: IntArray | None = None,
+        rows: weights.IntArray | None = None,
     ) -> FloatArray:
         """See `FunctionFit`: given c, what features leave of f depends on its own row alone."""
         coordinates = latent.draws[chosen.ravel()]
@@ -172,7 +171,7 @@ class FiniteRankFit(FunctionFit):
         return self.features.rank
 
     def given_coordinates(
-        self, coordinates: FloatArray, rng: np.random.Generator, rows: IntArray
+        self, coordinates: FloatArray, rng: np.random.Generator, rows: weights.IntArray
     ) -> FloatArray:
         """See `FunctionFit`."""
         if coordinates.shape[1] != self.features.rank:
@@ -362,7 +361,7 @@ class FiniteRankValues(FiniteRankFit):
 
     def equal_draws(
         self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
-    ) -> tuple[TruncatedDraws, IntArray]:
+    ) -> tuple[TruncatedDraws, weights.IntArray]:
         """Independent draws of c."""
         refuse_method(method)
         count = shape[0] * shape[1]
@@ -371,7 +370,7 @@ class FiniteRankValues(FiniteRankFit):
         found = TruncatedDraws(draws, np.zeros(count), NOTHING_DRAWN, "exact")
         return found, np.arange(count).reshape(shape)
 
-    def evidence(self, joint: Estimate, signs: Estimate) -> Estimate:
+    def evidence(self, joint: weights.Estimate, signs: weights.Estimate) -> weights.Estimate:
         """See `FunctionFit`: of Gaussian sites expectation propagation's is exact."""
         return joint._replace(value=self.ep_log_evidence)
 

@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian import escalation, linalg, truncated
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside, refuse_contradictory_constraints
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.covariance import predictor_covariance
-from pymc_skewgp._gaussian.escalation import DEFAULT, RectangleSampler, Rung
-from pymc_skewgp._gaussian.truncated import draws_by, lin_ess_draws_by
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates, systematic_resample
 from pymc_skewgp._observations.likelihood import Derivative, Values
@@ -73,9 +71,7 @@ class FunctionFit:
         self._prior, self._parts = prior, tuple(parts)
         self.n_functions = max(part.n_functions for part in parts)
         self.n_latent = prior.n_pseudo_points * self.n_functions
-        self._everything = list(self._parts)
-        if self.n_latent:
-            self._everything.insert(0, Values(prior.pseudo_points, self.n_functions))
+        self._everything = after_pseudo_points(prior, self._parts)
 
     @property
     def conditioning(self) -> Conditioning:
@@ -216,14 +212,26 @@ class FunctionFit:
 
     def _given(self, rows: Observations) -> Conditioning:
         """Of f at the pseudo-points and at the data, given these rows."""
-        prior, k = self._prior, self.n_functions
-        return factored_process_given(
-            priors.factored_covariance_of(prior, "X", self._everything),
-            priors.mean_of(prior, "X", self._parts),
-            np.repeat(prior.phase, k),
-            np.repeat(prior.truncation, k),
-            rows,
-        )
+        return conditioned(self._prior, self._parts, rows)
+
+
+def after_pseudo_points(prior: Prior, parts: Sequence[Values]) -> list[Values]:
+    """The functions at the pseudo-points, where there are any, and then these values of them."""
+    if not prior.n_pseudo_points:
+        return list(parts)
+    return [Values(prior.pseudo_points, max(part.n_functions for part in parts)), *parts]
+
+
+def conditioned(prior: Prior, parts: Sequence[Values], rows: Observations) -> Conditioning:
+    """The functions at the pseudo-points, and these values of them, given rows of the first."""
+    everything, k = after_pseudo_points(prior, parts), max(part.n_functions for part in parts)
+    return factored_process_given(
+        priors.factored_covariance_of(prior, "X", everything),
+        priors.mean_of(prior, "X", parts),
+        np.repeat(prior.phase, k),
+        np.repeat(prior.truncation, k),
+        rows,
+    )
 
 
 def refuse_method(method: str) -> None:
@@ -236,7 +244,7 @@ def refuse_method(method: str) -> None:
 
 
 def draw_latent(
-    sampler: RectangleSampler,
+    sampler: escalation.RectangleSampler,
     n_draws: int,
     method: str,
     random_seed: Seed,
@@ -253,8 +261,8 @@ def draw_latent(
     rng = as_generator(random_seed)
     with naming_the_labels(n_pseudo_points):
         if method == "twisted":
-            return draws_by(sampler, n_draws, rng)
-        return lin_ess_draws_by(sampler, n_draws, rng, n_chains=chains, thin=thin)
+            return truncated.draws_by(sampler, n_draws, rng)
+        return truncated.lin_ess_draws_by(sampler, n_draws, rng, n_chains=chains, thin=thin)
 
 
 def resampled(latent: TruncatedDraws, shape: tuple[int, int], rng: np.random.Generator) -> IntArray:
@@ -300,7 +308,7 @@ def site_draws(
     constrained: NDArray[np.bool_] | None = None,
     *,
     tol: float = _EP_TOLERANCE,
-    rung: Rung = DEFAULT.first,
+    rung: escalation.Rung = escalation.DEFAULT.first,
 ) -> SiteDraws:
     """A conditioned vector z = mean + factor c under sites; its rows are intervals.
 
@@ -447,10 +455,10 @@ class ProcessFit(FunctionFit):
         return self._given(self._observations)
 
     @cached_property
-    def sampler(self) -> RectangleSampler:
+    def sampler(self) -> escalation.RectangleSampler:
         """EP and proposals, which the evidence and all draws share."""
         given = self.conditioning
-        sampler = RectangleSampler(given.cov, given.lower, given.upper)
+        sampler = escalation.RectangleSampler(given.cov, given.lower, given.upper)
         if self._constrained.any():
             rows = np.flatnonzero(self._constrained) + self.n_latent
             refuse_contradictory_constraints(sampler, rows, given.noise_variances[rows])

@@ -20,8 +20,8 @@ from pymc_skewgp._observations.likelihood import Likelihood, Values
 from pymc_skewgp._observations.observations import RowsInBlocks, RowSlopes
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior import prior as priors
-from pymc_skewgp._posterior.conditioning import Conditioning, factored_process_given
-from pymc_skewgp._posterior.fits import site_draws, site_log_density
+from pymc_skewgp._posterior.conditioning import Conditioning
+from pymc_skewgp._posterior.fits import conditioned, site_draws, site_log_density
 from pymc_skewgp._posterior.output import LatentMarginals
 from pymc_skewgp._posterior.prior import DataSet, Prior
 from pymc_skewgp._validation import FloatArray
@@ -316,18 +316,9 @@ def _conditioned(
     prior: Prior, sets: tuple[DataSet, ...], new: FloatArray
 ) -> tuple[Conditioning, int]:
     """The process at pseudo-points, data and new points given points; how many are the first."""
-    k, parts = priors.n_functions(sets), [data.values for data in sets]
-    wanted = [*parts, Values(new, k)]
-    points = Values(prior.pseudo_points, k)
-    everything = [points, *wanted] if points.size else wanted
-    given = factored_process_given(
-        priors.factored_covariance_of(prior, "X", everything),
-        priors.mean_of(prior, "X", wanted),
-        np.repeat(prior.phase, k),
-        np.repeat(prior.truncation, k),
-        priors.rows_of(sets, prior)[0],
-    )
-    return given, points.size
+    k = priors.n_functions(sets)
+    wanted = [*(data.values for data in sets), Values(new, k)]
+    return conditioned(prior, wanted, priors.rows_of(sets, prior)[0]), k * prior.n_pseudo_points
 
 
 def _regression(given: Conditioning) -> GaussianPosterior:

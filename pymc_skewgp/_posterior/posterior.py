@@ -26,13 +26,11 @@ from pymc_skewgp._observations.comparisons import pair_probability
 from pymc_skewgp._observations.likelihood import Likelihood, as_derivative, as_inputs, as_phase
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.weighted import Weighted
-from pymc_skewgp._posterior import output
+from pymc_skewgp._posterior import automatic, fits, output
 from pymc_skewgp._posterior import prior as priors
-from pymc_skewgp._posterior.automatic import Asked, as_approximation, chosen
 from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.features import finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import finite_rank_fit
-from pymc_skewgp._posterior.fits import FunctionFit, Method, ProcessFit, SiteFit
 from pymc_skewgp._posterior.prior import DataSet, Prior
 from pymc_skewgp._posterior.prior_report import ReportsPrior
 from pymc_skewgp._sun.sun import SUN
@@ -66,7 +64,7 @@ _ROWS_A_COORDINATE = 5
 MOST_DENSE_ROWS = 5000
 
 
-def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> FunctionFit:
+def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> fits.FunctionFit:
     """Rows, or sites, under the prior as it is; many rows under an approximated one in blocks."""
     if prior.approximation is not None:
         prior, features = finite_rank_prior(prior, np.vstack([data.X for data in sets]))
@@ -80,9 +78,9 @@ def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> FunctionFit:
                     raise
     parts, sites = [data.values for data in sets], priors.sites_of(sets)
     if sites is None:
-        return ProcessFit(prior, parts, *priors.rows_of(sets, prior))
+        return fits.ProcessFit(prior, parts, *priors.rows_of(sets, prior))
     rows, constrained = priors.rows_of(sets, prior)
-    return SiteFit(prior, parts, rows, sites, constrained[~rows.is_point])
+    return fits.SiteFit(prior, parts, rows, sites, constrained[~rows.is_point])
 
 
 # X, y, likelihood
@@ -203,7 +201,7 @@ class SkewGPPosterior(ReportsPrior):
         truncation: ArrayLike = 0.0,
         coregion: ArrayLike | None = None,
         weights: ArrayLike | None = None,
-        approximation: Asked = None,
+        approximation: automatic.Asked = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
     ) -> None:
@@ -229,12 +227,12 @@ class SkewGPPosterior(ReportsPrior):
         check.as_generator(random_seed)  # refuses what is no seed at once
         self._random_seed = random_seed
         _ = prior.latent_cov  # refuses impossible pseudo-points at once
-        self._observe(prior, sets, as_approximation(approximation))
+        self._observe(prior, sets, automatic.as_approximation(approximation))
 
-    def _observe(self, prior: Prior, sets: tuple[DataSet, ...], asked: Asked) -> None:
+    def _observe(self, prior: Prior, sets: tuple[DataSet, ...], asked: automatic.Asked) -> None:
         """Take data, of which nothing is computed yet but what the choice of a prior took."""
         n = sum(data.values.size for data in sets)
-        choice = chosen(asked, sets, prior)
+        choice = automatic.chosen(asked, sets, prior)
         self._prior, self._asked = replace(prior, approximation=choice.approximation), asked
         self._sets, self._size = sets, n
         vars(self).update(choice.computed)
@@ -243,11 +241,11 @@ class SkewGPPosterior(ReportsPrior):
             _ = self._fit_of_rows  # refuses data that are none at once
 
     @cached_property
-    def _fit_of_rows(self) -> FunctionFit:
+    def _fit_of_rows(self) -> fits.FunctionFit:
         return fit_of(self._prior, self._sets)
 
     @cached_property
-    def _fit(self) -> FunctionFit:
+    def _fit(self) -> fits.FunctionFit:
         return self._fit_of_rows.by_factors()
 
     def __repr__(self) -> str:
@@ -312,7 +310,7 @@ class SkewGPPosterior(ReportsPrior):
         self,
         draws: int = 1000,
         chains: int = 4,
-        method: Method = "twisted",
+        method: fits.Method = "twisted",
         random_seed: Seed = None,
         *,
         thin: int = 1,
@@ -688,7 +686,7 @@ class SkewGPPosterior(ReportsPrior):
         )
 
     def _given(
-        self, prior: Prior, sets: tuple[DataSet, ...], asked: Asked = None
+        self, prior: Prior, sets: tuple[DataSet, ...], asked: automatic.Asked = None
     ) -> "SkewGPPosterior":
         """The same of another prior, or other data; by default with the prior's approximation."""
         other = copy(self)

@@ -218,31 +218,23 @@ def _of_part(posterior: Any, part: Part, features: Features) -> xr.Dataset:
     seen, new = data.part(part.seen), data.X[part.new]
     with_kernel = replace(posterior.prior, approximation=None)
     with_features = replace(posterior.prior, approximation=KnownFeatures(features))
-    exact, approximate = (
-        posterior._given(prior, (seen,)) for prior in (with_kernel, with_features)
-    )
-    evidences: list[Estimate] = [p.log_marginal_likelihood for p in (exact, approximate)]
-    f = [p.marginals(new).moments for p in (exact, approximate)]
-    off = np.sqrt(np.mean((f[0].mean - f[1].mean) ** 2) / np.mean(f[0].sd ** 2))
-    p = [_probability(posterior, new, f[0].mean.size) for posterior in (exact, approximate)]
-    difference = np.abs(p[0] - p[1])
-    return xr.Dataset(
-        {
-            "n_seen": part.seen.size,
-            "kl_u": _kl(with_kernel, features, seen),
-            "log_evidence_exact": evidences[0].value,
-            "log_evidence_exact_se": evidences[0].std_error,
-            "log_evidence": evidences[1].value,
-            "log_evidence_se": evidences[1].std_error,
-            "f_mean_difference": off,
-            "p_difference_mean": difference.mean(),
-            "p_difference_max": difference.max(),
-            "p_exact": ("point", p[0]),
-            "p": ("point", p[1]),
-            "f_mean_exact": ("point", f[0].mean),
-            "f_mean": ("point", f[1].mean),
+    found: dict[str, Any] = {"n_seen": part.seen.size, "kl_u": _kl(with_kernel, features, seen)}
+    f, p = [], []
+    for suffix, prior in (("_exact", with_kernel), ("", with_features)):
+        own = posterior._given(prior, (seen,))
+        evidence: Estimate = own.log_marginal_likelihood
+        f.append(own.marginals(new).moments)
+        p.append(_probability(own, new, f[-1].mean.size))
+        found |= {
+            f"log_evidence{suffix}": evidence.value,
+            f"log_evidence{suffix}_se": evidence.std_error,
+            f"p{suffix}": ("point", p[-1]),
+            f"f_mean{suffix}": ("point", f[-1].mean),
         }
-    )
+    difference = np.abs(p[0] - p[1])
+    found["p_difference_mean"], found["p_difference_max"] = difference.mean(), difference.max()
+    square = np.mean((f[0].mean - f[1].mean) ** 2)
+    return xr.Dataset(found | {"f_mean_difference": np.sqrt(square / np.mean(f[0].sd ** 2))})
 
 
 def _probability(posterior: Any, new: FloatArray, size: int) -> FloatArray:

@@ -16,12 +16,7 @@ from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.blocks.groups import GroupLogProbs, OneFactor, one_factor
 from pymc_skewgp._gaussian.univariate import draw_truncated
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.observations import (
-    Observations,
-    as_matrix,
-    blocks_of_noise,
-    rows_of_blocks,
-)
+from pymc_skewgp._observations import observations
 from pymc_skewgp._observations.probability import log_order_probability
 from pymc_skewgp._posterior.features import FunctionFeatures, rest_between
 from pymc_skewgp._posterior.prior import DataSet
@@ -127,7 +122,7 @@ def intervals_given_points(
     return xp.matmul(left, design), moved[:, :, 0], xp.where(between, 0.0, own)
 
 
-def row_groups(rows: Observations) -> Iterator[RowGroups]:
+def row_groups(rows: observations.Observations) -> Iterator[RowGroups]:
     """Groups of rows that share noise, those of equal size together.
 
     Raises
@@ -139,13 +134,13 @@ def row_groups(rows: Observations) -> Iterator[RowGroups]:
         groups = [np.arange(rows.n_rows)[:, None]]
         noise = [rows.S[:, None, None]]
     else:
-        groups = rows_of_blocks(rows.S)
+        groups = observations.rows_of_blocks(rows.S)
         most = groups[-1].shape[1]
         if most > _MOST_ROWS:
             raise ApproximationError(f"has {most} rows that share noise, more than {_MOST_ROWS}")
         whole = sparse.csr_array(rows.S)
-        noise = [blocks_of_noise(whole, index) for index in groups]
-    design = sparse.csr_array(as_matrix(rows.A, rows.n_rows))
+        noise = [observations.blocks_of_noise(whole, index) for index in groups]
+    design = sparse.csr_array(observations.as_matrix(rows.A, rows.n_rows))
     for index, covariance in zip(groups, noise, strict=True):
         values, own = _of_values(design, index)
         parts = (x[index] for x in (rows.lower, rows.upper, rows.value))
@@ -235,7 +230,7 @@ def rest_is_noise(groups: Sequence[RowGroups], between: FloatArray, n_functions:
     return True
 
 
-def refuse_shared_noise(rows: Observations) -> None:
+def refuse_shared_noise(rows: observations.Observations) -> None:
     """Raise for rows that share noise in a way for which no log probability is known.
 
     Raises
@@ -343,7 +338,7 @@ def _inverse(logs: FloatArray, uniform: FloatArray) -> FloatArray:
 
 
 def group_residuals(
-    rows: Observations,
+    rows: observations.Observations,
     features: FunctionFeatures,
     signal: FloatArray,
     rest: FloatArray,

@@ -36,7 +36,7 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 from scipy.special import softmax
 
-from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian import escalation, linalg, tilted
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.pairs import ModePairs, with_modes
 from pymc_skewgp._gaussian.coordinate_gaussian import (
@@ -47,11 +47,9 @@ from pymc_skewgp._gaussian.coordinate_gaussian import (
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.covariance import SemidefiniteMatrix, WithSites, predictor_covariance
 from pymc_skewgp._gaussian.ep import EPResult, cavities, ep_cov_gradient, fit_factors
-from pymc_skewgp._gaussian.escalation import DEFAULT, Rung
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient
 from pymc_skewgp._gaussian.modes import Target
 from pymc_skewgp._gaussian.pairs import PairProposal, pair_proposal
-from pymc_skewgp._gaussian.tilted import Intervals, Joined, SiteFactors, SlopeFunction
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.univariate import Edges
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
@@ -110,10 +108,10 @@ def sites_by_ep(
 
 def ep_of_sites(
     rows: Rectangle, sites: SitesGiven, tol: float, start: EPResult | None = None
-) -> tuple[EPResult, WithSites, SiteFactors]:
+) -> tuple[EPResult, WithSites, tilted.SiteFactors]:
     """EP alone, the covariance that it was fitted to, and the factors."""
     k = rows.lower.size - sites.size
-    factors = SiteFactors(sites.log_prob, sites.slopes, -rows.lower[k:])
+    factors = tilted.SiteFactors(sites.log_prob, sites.slopes, -rows.lower[k:])
     cov = _covariance(linalg.symmetric(rows.cov), k)
     return _ep(cov, factors, (rows.lower[:k], rows.upper[:k]), tol, start), cov, factors
 
@@ -154,13 +152,13 @@ def sites_estimate(rows: Rectangle, sites: SitesGiven, n_draws: int, random_seed
 
 def _ep(
     cov: WithSites,
-    factors: SiteFactors,
+    factors: tilted.SiteFactors,
     limits: Sequence[FloatArray],
     tol: float,
     start: EPResult | None = None,
 ) -> EPResult:
     """Of rows between limits, of which there may be none, then of predictors of sites."""
-    every = Joined([Intervals(*limits), factors]) if limits[0].size else factors
+    every = tilted.Joined([tilted.Intervals(*limits), factors]) if limits[0].size else factors
     with few_blas_threads(cov.size):
         return fit_factors(cov, every, tol=tol, max_sweeps=MAX_SWEEPS, start=start)
 
@@ -185,18 +183,18 @@ class SiteDraws:
     def __init__(
         self,
         density: SiteLogDensity,
-        slopes: SlopeFunction,
+        slopes: tilted.SlopeFunction,
         cov: WithSites,
         rows: RowsBeside | None,
         tol: float,
-        rung: Rung = DEFAULT.first,
+        rung: escalation.Rung = escalation.DEFAULT.first,
     ) -> None:
         self.density, self.cov, self._rows, self._rung = density, cov, rows, rung
         self._slopes, self._tol = slopes, tol
 
     @cached_property
-    def _factors(self) -> SiteFactors:
-        return SiteFactors(self.density.log_prob, self._slopes, self.density.offset)
+    def _factors(self) -> tilted.SiteFactors:
+        return tilted.SiteFactors(self.density.log_prob, self._slopes, self.density.offset)
 
     @cached_property
     def ep(self) -> EPResult:
@@ -214,7 +212,7 @@ class SiteDraws:
         given = None
         with few_blas_threads(self.cov.size):
             if self._rows is not None:
-                given = self._rows.given(gaussian, replace(DEFAULT, first=self._rung))
+                given = self._rows.given(gaussian, replace(escalation.DEFAULT, first=self._rung))
             return pair_proposal(gaussian, self.density, marginals, given)
 
     @cached_property

@@ -69,21 +69,21 @@ def test_integral_is_that_of_all_matrices(dense):
 
 def test_mixture_is_that_of_all_matrices(dense):
     X, y = data()
-    found = average_process.averaged_process(
+    posterior, hyperparameters = average_process.averaged_process(
         TrainingData(process(Inducing(X)), X, y),
         {},
         2,
         replace(average_process.SETTINGS, many_rows_evidences=32),
     )
-    p = found.posterior.probability(NEW)
+    p = posterior.probability(NEW)
     q = dense["predictions"]["p"].mean(("chain", "draw")).values
     # Of the 991 points there the error is a fifth of that of 32.
     assert (np.abs(p.value - q) < 4 * 1.1 * p.std_error + 1e-3).all()
     assert (p.std_error < 0.05).all()
-    evidence, other = found.posterior.log_marginal_likelihood, dense["posterior"].attrs
+    evidence, other = posterior.log_marginal_likelihood, dense["posterior"].attrs
     error = np.hypot(evidence.std_error, other["log_evidence_se"])
     assert abs(evidence.value - other["log_evidence"]) < 4 * error
-    drawn = found.hyperparameters["posterior"]
+    drawn = hyperparameters["posterior"]
     for name in ("ls", "sd"):
         x, z = (np.log(np.asarray(values)) for values in (drawn[name], dense["posterior"][name]))
         # A hundred effective points.

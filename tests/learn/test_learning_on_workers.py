@@ -136,7 +136,7 @@ class Client:
     "lost_before", [("", 0), ("build", 1), ("place", 2), ("tilt", 5), ("part_of_gradient", 2)]
 )
 def test_a_lost_worker_changes_nothing(monkeypatch, lost_before):
-    monkeypatch.setattr(rows_on_workers, "n_threads_of_worker", lambda: 1)
+    monkeypatch.setattr(dask_groups, "n_threads_of_worker", lambda: 1)
     monkeypatch.setattr(dask_groups, "_PAUSE", 0.0)
     X, labels, *_ = data()
     here, point = objective(process(Inducing(POINTS))[0], X, labels)
@@ -151,7 +151,7 @@ def test_a_lost_worker_changes_nothing(monkeypatch, lost_before):
 
 
 def test_workers_that_are_always_lost(monkeypatch):
-    monkeypatch.setattr(rows_on_workers, "n_threads_of_worker", lambda: 1)
+    monkeypatch.setattr(dask_groups, "n_threads_of_worker", lambda: 1)
     X, labels, *_ = data()
     here, point = objective(process(Inducing(POINTS))[0], X, labels)
     rows = rows_on_workers.sent_rows(Client(), here.latent, here.rows.blocks)
@@ -165,7 +165,7 @@ def test_workers_that_are_always_lost(monkeypatch):
 
 def test_silence_of_a_lost_cluster_is_an_error(monkeypatch):
     """And no call that waits for ever."""
-    monkeypatch.setattr(rows_on_workers, "n_threads_of_worker", lambda: 1)
+    monkeypatch.setattr(dask_groups, "n_threads_of_worker", lambda: 1)
     monkeypatch.setattr(dask_groups, "_PATIENCE", 0.1)
     monkeypatch.setattr(dask_groups, "_LOOK", 0.02)
     Actor.lost_before = "", 0
@@ -179,7 +179,7 @@ def test_silence_of_a_lost_cluster_is_an_error(monkeypatch):
 
 def test_several_functions_on_workers(monkeypatch):
     """Groups of rows, and a covariance of the functions that is learnt."""
-    monkeypatch.setattr(rows_on_workers, "n_threads_of_worker", lambda: 1)
+    monkeypatch.setattr(dask_groups, "n_threads_of_worker", lambda: 1)
     monkeypatch.setattr(row_blocks, "ROWS_IN_BLOCK", 12)
     Actor.lost_before = "", 0
     rng = np.random.default_rng(0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,15 +17,8 @@ from pymc_skewgp._gaussian.weights import (
     normalized_weights,
     systematic_resample,
 )
+from pymc_skewgp._learn.averaging import integration
 from pymc_skewgp._learn.averaging.importance import IntegrationSettings
-from pymc_skewgp._learn.averaging.integration import (
-    CHAINS,
-    RUNGS,
-    Integral,
-    Stages,
-    evaluations,
-    integral_by_ep,
-)
 from pymc_skewgp._learn.averaging.model_functions import dataset_of
 from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints, exact_points
 from pymc_skewgp._learn.averaging.problem import (
@@ -221,7 +214,9 @@ _LEAST_EXACT_ESS = 0.3
 _HEAVY, _TENTH, _MOST_ENTRIES = 0.7, 0.1, 50
 
 
-def attributes_of(integral: Integral, exact: ExactPoints, objective: Searched) -> dict[str, Any]:
+def attributes_of(
+    integral: integration.Integral, exact: ExactPoints, objective: Searched
+) -> dict[str, Any]:
     """By name; see `integrate`."""
     by_ep, correction = integral.log_integral, exact.correction()
     return {
@@ -231,7 +226,7 @@ def attributes_of(integral: Integral, exact: ExactPoints, objective: Searched) -
         "pareto_k": by_ep.pareto_k,
         "relative_ess_exact": correction.relative_ess,
         "pareto_k_exact": correction.pareto_k,
-        "method": RUNGS[integral.rung],
+        "method": integration.RUNGS[integral.rung],
         "rung": integral.rung,
         "n_evaluations": integral.n_evaluations,
         "n_evidences": len(exact.points),
@@ -240,13 +235,13 @@ def attributes_of(integral: Integral, exact: ExactPoints, objective: Searched) -
     }
 
 
-def warn_of(integral: Integral, exact: ExactPoints, stacklevel: int) -> None:
+def warn_of(integral: integration.Integral, exact: ExactPoints, stacklevel: int) -> None:
     """Warn of weights, or chains, that are not good enough."""
     texts, correction = [], exact.correction()
     if not integral.accepted:
         what = (
             "the chains of the hyperparameters have not converged"
-            if integral.rung == CHAINS
+            if integral.rung == integration.CHAINS
             else "the importance weights of the hyperparameters are very unequal"
         )
         texts.append(
@@ -332,20 +327,13 @@ SETTINGS = IntegrationSettings(
 _DRAWN = 1000  # of the hyperparameters
 
 
-class AveragedProcess(NamedTuple):
-    """A mixture of posteriors, and the posterior of the hyperparameters."""
-
-    posterior: AveragedPosterior
-    hyperparameters: DataTree
-
-
 def averaged_process(
     data: TrainingData,
     start: Mapping[str, Any],
     seed: int,
     settings: IntegrationSettings = SETTINGS,
-) -> AveragedProcess:
-    """Average over the hyperparameters of a SkewGP.
+) -> tuple[AveragedPosterior, DataTree]:
+    """A SkewGP averaged over its hyperparameters, and the posterior of these.
 
     Parameters
     ----------
@@ -359,7 +347,7 @@ def averaged_process(
     rng = np.random.default_rng(seed)
     problem = integration_problem(data, None, start, drawn=False)
     if isinstance(problem, ManyRowsProblem):
-        given = problem, settings, None, rng, Stages(False)
+        given = problem, settings, None, rng, integration.Stages(False)
         objective, integral, exact, latent = integral_with_many_rows(*given)
         # Few posteriors, so that hyperparameters are drawn under EP's evidence, from all points:
         # the ratio of the two evidences is the more nearly the same at all of them the more rows
@@ -370,9 +358,9 @@ def averaged_process(
     else:
         objective, n = problem.objective, problem.n_distinct
         settings = replace(settings, n_evidences=posteriors_kept(n, settings.n_evidences))
-        n_points = evaluations(settings, problem.origins[0].x.size)
+        n_points = integration.evaluations(settings, problem.origins[0].x.size)
         announce_exact_average(n, n_points, settings.n_evidences)
-        integral = integral_by_ep(problem, settings, rng, Stages(False))
+        integral = integration.integral_by_ep(problem, settings, rng, integration.Stages(False))
         count = 1 if len(integral.points.x) == 1 else settings.n_evidences
         # Each evidence is by the draws that forecasts are made of afterwards.
         latent = PosteriorFunctions(data, objective, int(rng.integers(2**31)))
@@ -388,4 +376,4 @@ def averaged_process(
     weights = normalized_weights(exact.log_weights)
     mixture = AveragedPosterior(latent.posteriors(exact), weights, evidence)
     drawn.attrs.update(attributes)
-    return AveragedProcess(mixture, DataTree.from_dict({"posterior": drawn}))
+    return mixture, DataTree.from_dict({"posterior": drawn})

@@ -25,13 +25,7 @@ from scipy.special import logsumexp
 from scipy.stats import chi2
 
 from pymc_skewgp._errors import DoublePrecisionError
-from pymc_skewgp._gaussian.weights import (
-    Estimate,
-    IntArray,
-    log_mean_exp,
-    normalized_weights,
-    uniform_points,
-)
+from pymc_skewgp._gaussian import weights
 from pymc_skewgp._learn.averaging.importance import DF, IntegrationSettings, StudentMixture
 from pymc_skewgp._learn.averaging.modes import Mode
 from pymc_skewgp._learn.averaging.points import WeightedPoints, joined
@@ -77,7 +71,7 @@ def bridge_estimate(
 
     for _ in range(_ITERATIONS):
         above, below = terms()
-        before, value = value, log_mean_exp(above) - log_mean_exp(below)
+        before, value = value, weights.log_mean_exp(above) - weights.log_mean_exp(below)
         if abs(value - before) < _TOLERANCE:
             break
     above, below = map(np.exp, terms())
@@ -130,7 +124,7 @@ class _Pooled(NamedTuple):
 
     x: FloatArray
     log_target: FloatArray
-    region: IntArray
+    region: weights.IntArray
     effective: FloatArray
 
 
@@ -216,14 +210,14 @@ def _of_region(
     n_regions, own = proposals.weights.size, second.region == k
     count = -(-len(second.x) // (n_regions * _REPLICATES))
     one = StudentMixture(np.ones(1), proposals.means[k : k + 1], proposals.chols[k : k + 1])
-    new = one.draw(uniform_points(one.n_uniforms, count, _REPLICATES, rng))
+    new = one.draw(weights.uniform_points(one.n_uniforms, count, _REPLICATES, rng))
     inside = np.argmax(proposals.components(new)[0], axis=0) == k
     of_new = np.full(len(new), -np.inf)
     of_new[inside] = log_density(new[inside]) - one.log_density(new[inside])
     if not np.isfinite(of_new).any():
         return -np.inf, 0.0
     if own.sum() < _FEWEST:
-        value = log_mean_exp(of_new)
+        value = weights.log_mean_exp(of_new)
         return value, float(np.exp(of_new - value).std() / np.sqrt(of_new.size))
     ratio = second.log_target[own] - one.log_density(second.x[own])
     return bridge_estimate(ratio, of_new, min(float(second.effective[k]), float(ratio.size)))
@@ -256,7 +250,7 @@ def points_by_chains(
     modes: list[Mode],
     settings: IntegrationSettings,
     rng: np.random.Generator,
-) -> tuple[WeightedPoints, Estimate, bool]:
+) -> tuple[WeightedPoints, weights.Estimate, bool]:
     """Chains for each pattern of binary values, from its modes, and whether they have converged.
 
     The relative ESS of the estimate is that of the chains.
@@ -289,12 +283,12 @@ def points_by_chains(
     error = float(np.sqrt(((shares * errors) ** 2).sum()))
     ess = min(float(1.0 / (shares**2 / effective).sum()) / len(points.x), 1.0)
     converged = converged and not misses(modes, points)
-    return points, Estimate(total, error, ess, -np.inf), converged
+    return points, weights.Estimate(total, error, ess, -np.inf), converged
 
 
 def misses(modes: list[Mode], points: WeightedPoints) -> bool:
     """Whether a mode with a share of Laplace's mass has no draw near it."""
-    shares = normalized_weights(np.array([mode.log_mass for mode in modes]))
+    shares = weights.normalized_weights(np.array([mode.log_mass for mode in modes]))
     for mode, share in zip(modes, shares, strict=True):
         own = points.pattern == points.patterns.index(mode.point.pattern)
         away = points.x[own] - mode.point.x
@@ -311,7 +305,7 @@ def _of_pattern(
 
     And whether they have converged.
     """
-    shares = normalized_weights(np.array([mode.log_mass for mode in modes]))
+    shares = weights.normalized_weights(np.array([mode.log_mass for mode in modes]))
     counting = [mode for mode, share in zip(modes, shares, strict=True) if share > _LEAST_MASS]
     fewest = settings.chains if len(counting) == 1 else _CHAINS_OF_A_MODE
     chains = []

@@ -149,7 +149,10 @@ class Ladder:
 
         And until there is a point above the modes, which is returned.
         """
-        settings, prior = self._settings, partial(self._problem.prior_draws, rng=self._rng)
+        settings, prior = (
+            self._settings,
+            partial(self._problem.prior_draws, rng=self._rng),
+        )
         sampler = AdaptiveImportance(self._evaluate.values, modes, settings, self._rng, prior)
         wanted = 0
         while True:
@@ -187,7 +190,7 @@ class Ladder:
 
         objective, evaluate = self._problem.objective, self._evaluate
         groups = objective.coordinates.groups
-        target = SmoothTarget(evaluate, evaluate.values, objective.log_prior_at, groups)
+        target = SmoothTarget(evaluate, evaluate.values, objective.log_prior.at_rows, groups)
         given = self._enough, self._settings, self._rng, report
         points, highest, log_density = points_by_surrogate(target, modes, *given)
         estimate = points.estimate()

@@ -8,6 +8,7 @@ import numpy as np
 
 from pymc_skewgp._errors import ImproperPriorError
 from pymc_skewgp._gaussian.weights import short_path
+from pymc_skewgp._learn import optimizers
 from pymc_skewgp._learn.averaging.problem import IntegrationProblem
 from pymc_skewgp._learn.coordinates import (
     HALF_WIDTH,
@@ -16,16 +17,6 @@ from pymc_skewgp._learn.coordinates import (
     Point,
     Searched,
     Value,
-)
-from pymc_skewgp._learn.optimizers import (
-    NoValueError,
-    OptimizerSettings,
-    Optimum,
-    distinct,
-    maximize,
-    negative_hessian,
-    spread_starts,
-    with_value,
 )
 from pymc_skewgp._validation import FloatArray
 
@@ -43,7 +34,7 @@ _LEAST_CURVATURE = 0.1
 # How often an ascent that has ended at an end of its box goes on in one around that.
 _BOXES = 6
 # A mode only begins the importance sampling: a tenth of a nat is near enough.
-_ASCENT = OptimizerSettings(
+_ASCENT = optimizers.OptimizerSettings(
     max_iterations=60, tolerance=1e-2, gradient_tolerance=5e-2, first_step=1.0
 )
 
@@ -112,24 +103,28 @@ def proper_modes(
     modes, first = list(known), problem.origins[0]
     if not modes:
         part = problem.coarse or problem.objective
-        vectors = spread_starts(part, first, n_restarts(first.x.size), rng, CANDIDATES)
+        vectors = optimizers.spread_starts(part, first, n_restarts(first.x.size), rng, CANDIDATES)
         starts = [origin.at(x) for origin in problem.origins for x in vectors]
         try:
             optima = [_climbed(evaluate, start, problem.objective) for start in starts]
             modes = modes_of(evaluate, optima, problem.objective)
-        except NoValueError as error:
-            raise NoValueError(problem.objective.why_no_value(first) or str(error)) from None
+        except optimizers.NoValueError as error:
+            raise optimizers.NoValueError(
+                problem.objective.why_no_value(first) or str(error)
+            ) from None
     _refuse_improper(problem, evaluate, modes[0])
     return modes
 
 
-def modes_of(function: Function, optima: list[Optimum], objective: Searched) -> list[Mode]:
+def modes_of(
+    function: Function, optima: list[optimizers.Optimum], objective: Searched
+) -> list[Mode]:
     """Where ascents have ended: the modes that count, the largest first."""
-    found = with_value(optima, "posterior density of the hyperparameters")
+    found = optimizers.with_value(optima, "posterior density of the hyperparameters")
     # A narrow mode has less mass than a wide one as high: some nats more than count in the end.
     highest = max(optimum.value.total for optimum in found)
     high = [optimum for optimum in found if optimum.value.total > highest - 2.0 * MARGIN]
-    apart = distinct(high, _SAME_VALUE, _SAME_PLACE)
+    apart = optimizers.distinct(high, _SAME_VALUE, _SAME_PLACE)
     return _counting([_mode(function, optimum, objective) for optimum in apart])
 
 
@@ -141,11 +136,11 @@ def with_mode_from(
     return _counting([*modes, _mode(function, optimum, objective)])
 
 
-def _climbed(function: Function, start: Point, objective: Searched) -> Optimum:
+def _climbed(function: Function, start: Point, objective: Searched) -> optimizers.Optimum:
     """An ascent whose box goes with it: a start may be many factors away from all mass."""
     for _ in range(_BOXES):
         bounds = objective.coordinates.bounds(start.x)
-        optimum = maximize(function, start, bounds, _ASCENT)
+        optimum = optimizers.maximize(function, start, bounds, _ASCENT)
         start = optimum.point
         if not any(x in ends for x, ends in zip(start.x.tolist(), bounds, strict=True)):
             break
@@ -165,9 +160,9 @@ def _counting(modes: list[Mode]) -> list[Mode]:
     return [mode for mode in modes if mode.log_mass > least]
 
 
-def _mode(function: Function, optimum: Optimum, objective: Searched) -> Mode:
+def _mode(function: Function, optimum: optimizers.Optimum, objective: Searched) -> Mode:
     bounds = objective.coordinates.bounds(optimum.point.x)
-    values, vectors = np.linalg.eigh(negative_hessian(function, optimum.point, bounds))
+    values, vectors = np.linalg.eigh(optimizers.negative_hessian(function, optimum.point, bounds))
     values = np.maximum(values, _LEAST_CURVATURE)
     log_mass = optimum.value.total + 0.5 * float((np.log(2.0 * np.pi) - np.log(values)).sum())
     return Mode(optimum.point, (vectors / values) @ vectors.T, log_mass, optimum.value.total)
@@ -232,7 +227,7 @@ def _walk(
         bounds[k] = (x[k], x[k])
         point = point.at(x)
         if x.size > 1:
-            point = maximize(function, point, bounds, _ASCENT).point
+            point = optimizers.maximize(function, point, bounds, _ASCENT).point
         value = function(point).total
         if not np.isfinite(value):
             return  # beyond double precision: what was met before tells

@@ -13,18 +13,12 @@ from pymc.pytensorf import find_rng_nodes, reseed_rngs
 from pytensor.graph.replace import clone_replace
 from xarray import DataTree
 
+from pymc_skewgp._learn import problem
 from pymc_skewgp._learn.averaging import model_functions as named
 from pymc_skewgp._learn.averaging.points import EqualDraws, Task
 from pymc_skewgp._learn.coordinates import Coordinates, Pattern, Point, Searched, free_variable
 from pymc_skewgp._learn.objective import CompiledLogPrior, Objective, compile_objective
 from pymc_skewgp._learn.optimizers import SearchSettings
-from pymc_skewgp._learn.problem import (
-    ProcessObjective,
-    Start,
-    TrainingData,
-    coarse_part,
-    process_objective,
-)
 from pymc_skewgp._model.gp.latent_draws import LatentDraws, LatentGivenData, latent_tree
 from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
@@ -222,8 +216,7 @@ class IntegrationProblem:
     @property
     def size(self) -> int:
         """Values of the functions in one draw."""
-        size: int = self.latent.size
-        return size
+        return int(self.latent.size)
 
     def evidences(self, least: int) -> int:
         """Exact ones, where nothing is asked for.
@@ -258,8 +251,8 @@ class ManyRowsProblem(NamedTuple):
     Xnew : ndarray, shape (t, d), or None
     """
 
-    data: TrainingData
-    found: ProcessObjective
+    data: problem.TrainingData
+    found: problem.ProcessObjective
     origins: list[Point]
     Xnew: FloatArray | None
 
@@ -288,7 +281,9 @@ def improper_priors(objective: Searched) -> list[str]:
     return [*objective.density_one, *flat]
 
 
-def problem_of_model(model: pm.Model, collapsed: Collapsed, start: Start) -> IntegrationProblem:
+def problem_of_model(
+    model: pm.Model, collapsed: Collapsed, start: problem.Start
+) -> IntegrationProblem:
     """Of a model of which it is known what is integrated out.
 
     Raises
@@ -309,7 +304,7 @@ def problem_of_model(model: pm.Model, collapsed: Collapsed, start: Start) -> Int
 
 @untraced()
 def integration_problem(
-    data: TrainingData, Xnew: Any, start: Start, *, drawn: bool = True
+    data: problem.TrainingData, Xnew: Any, start: problem.Start, *, drawn: bool = True
 ) -> IntegrationProblem | ManyRowsProblem:
     """Compile what is to be integrated.
 
@@ -335,7 +330,7 @@ def integration_problem(
     if not isinstance(model, SkewGP):
         raise TypeError(f"model must be a pm.Model or a SkewGP, got {type(model).__name__}.")
     rng = np.random.default_rng(0)  # of the part that starts are tried on
-    found = process_objective(data, None, rng, start, averaged=True, drawn=drawn)
+    found = problem.process_objective(data, None, rng, start, averaged=True, drawn=drawn)
     origins = found.objective.coordinates.each_pattern(found.origin)
     if Xnew is not None:
         Xnew = as_input_graph("Xnew", as_inputs("Xnew", Xnew), model.n_columns)
@@ -343,6 +338,6 @@ def integration_problem(
         return ManyRowsProblem(data, found, origins, Xnew)
     given = data_of_model(model, data.X, data.y, data.likelihood, data.coregion)
     latent = ProcessFunctions(model, given, Xnew, found.objective, found.coefficients)
-    part = coarse_part(found, SearchSettings(), rng)
+    part = problem.coarse_part(found, SearchSettings(), rng)
     coarse = None if part is None else part.objective
     return IntegrationProblem(found.objective, origins, coarse, latent)

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from xarray import DataTree
 
-from pymc_skewgp._learn.averaging import modes
+from pymc_skewgp._learn.averaging import integration, modes
 from pymc_skewgp._learn.averaging.importance import IntegrationSettings
-from pymc_skewgp._learn.averaging.integration import Integral, Stages, evaluations, integral_by_ep
 from pymc_skewgp._learn.averaging.model_functions import dataset_of
 from pymc_skewgp._learn.averaging.points import EqualDraws, ExactPoints, Task, exact_points
 from pymc_skewgp._learn.averaging.problem import (
@@ -132,35 +131,19 @@ _SEARCH = SearchSettings()
 _FEWEST_KEPT, _BYTES = 4, 2**31  # posteriors, and bytes of the features of all of them
 
 
-class RowsIntegral(NamedTuple):
-    """Hyperparameters by EP's evidence, and exact posteriors at few of them.
-
-    Attributes
-    ----------
-    objective : Searched
-    integral : Integral
-    exact : ExactPoints
-    latent : PosteriorFunctions
-        What was drawn, or kept, at the points of `exact`.
-    """
-
-    objective: Searched
-    integral: Integral
-    exact: ExactPoints
-    latent: PosteriorFunctions
-
-
 def integral_with_many_rows(
     problem: ManyRowsProblem,
     settings: IntegrationSettings,
     n_draws: float | None,
     rng: np.random.Generator,
-    stages: Stages,
+    stages: integration.Stages,
     n_jobs: int | None = None,
-) -> RowsIntegral:
+) -> tuple[Searched, integration.Integral, ExactPoints, PosteriorFunctions]:
     """Modes, importance sampling with EP's evidence, and posteriors at points with equal weights.
 
-    Modes are looked for with some hundred rows, then some thousand, then all.
+    Modes are looked for with some hundred rows, then some thousand, then all. Returned are the
+    objective, the integral with EP's evidence, exact evidences at few points, and what was drawn,
+    or kept, at these.
 
     Parameters
     ----------
@@ -192,7 +175,7 @@ def integral_with_many_rows(
         n_evidences = min(n_evidences, max(_FEWEST_KEPT, _BYTES // (8 * n * rank)))
     settings = replace(settings.for_many_rows(), n_evidences=n_evidences)
     n_functions = objective.latent.n_functions
-    n_points = evaluations(settings, first.x.size)
+    n_points = integration.evaluations(settings, first.x.size)
     announce_average(n * n_functions, rank, n_points, n_evidences)
     latent = PosteriorFunctions(
         data._replace(model=data.model.approximated_by(approximation)),
@@ -204,7 +187,7 @@ def integral_with_many_rows(
     )
     mode = found[0].point if found else first
     warn_of_loss_at(data, approximation, objective.named(mode), stacklevel=3)
-    integral = integral_by_ep(
+    integral = integration.integral_by_ep(
         IntegrationProblem(objective, problem.origins), settings, rng, stages, found
     )
     integral = replace(integral, n_evaluations=integral.n_evaluations + n_evaluations)
@@ -212,7 +195,7 @@ def integral_with_many_rows(
     stages.begin("Exact evidences", count)
     given = latent, integral.points, count, n_draws or 0.0, 0
     exact = exact_points(*given, rng, stages.tick, n_jobs)
-    return RowsIntegral(objective, integral, exact, latent)
+    return objective, integral, exact, latent
 
 
 def _modes(

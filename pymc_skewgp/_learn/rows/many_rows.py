@@ -10,48 +10,20 @@ import numpy as np
 
 from pymc_skewgp._errors import ApproximationError, ClusterLostError
 from pymc_skewgp._gaussian.blocks.ep import added
+from pymc_skewgp._learn import optimizers
 from pymc_skewgp._learn.coordinates import Bounds, Point
-from pymc_skewgp._learn.optimizers import (
-    EvaluationLog,
-    OptimizerSettings,
-    Optimum,
-    SearchSettings,
-    maximize,
-    negative_hessian,
-)
-from pymc_skewgp._learn.rows.data_kinds import (
-    DataOfKind,
-    FunctionsOfKind,
-    RowsOfKind,
-    blocks_of,
-    is_grouped,
-    n_data,
-    some_blocks,
-)
+from pymc_skewgp._learn.rows import data_kinds, rows_objective
 from pymc_skewgp._learn.rows.program import Chunk, CompiledNumbers, Latent, plus
-from pymc_skewgp._learn.rows.rows_objective import (
-    Rows,
-    RowsObjective,
-    why_not_by_rows,
-    why_not_on_workers,
-)
 from pymc_skewgp._learn.search import Part, SearchResult, ascents, promising
 from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._observations.likelihood import Likelihood, as_inputs
+from pymc_skewgp._posterior import dask_blocks, features
 from pymc_skewgp._posterior.automatic import automatic
 from pymc_skewgp._posterior.blocks_at import Arrays
-from pymc_skewgp._posterior.dask_blocks import (
-    Build,
-    DaskGroups,
-    Group,
-    current_client,
-    n_threads_of_worker,
-)
-from pymc_skewgp._posterior.distributed_posterior import ChunkedData, as_chunked_data
-from pymc_skewgp._posterior.features import Inducing, PivotedCholesky
-from pymc_skewgp._posterior.prior import Approximation, Prior, as_likelihood
+from pymc_skewgp._posterior.distributed_posterior import ChunkedData
+from pymc_skewgp._posterior.prior import Approximation, Prior
 from pymc_skewgp._validation import FloatArray
 
 if TYPE_CHECKING:
@@ -75,7 +47,7 @@ class InOnePiece:
     places in it that compiled functions of PyTensor do not take.
     """
 
-    def __init__(self, build: Build[Rows]) -> None:
+    def __init__(self, build: dask_blocks.Build[rows_objective.Rows]) -> None:
         self._build = build
 
     def __getstate__(self) -> bytes:
@@ -85,7 +57,7 @@ class InOnePiece:
     def __setstate__(self, state: bytes) -> None:
         self._build = cloudpickle.loads(state)
 
-    def __call__(self, chunks: Sequence[Any]) -> Rows:
+    def __call__(self, chunks: Sequence[Any]) -> rows_objective.Rows:
         """See `Build`."""
         return self._build(chunks)
 
@@ -94,7 +66,7 @@ class _RowsLostError(Exception):
     """Rows were lost with a worker, and are at no point on their new one."""
 
 
-class RowsOnWorkers(Rows):
+class RowsOnWorkers(rows_objective.Rows):
     """Data that workers keep, groups of which are a `Rows` there each.
 
     Rows that are lost with a worker are built again on another one. EP begins at the same point
@@ -109,17 +81,21 @@ class RowsOnWorkers(Rows):
 
     here = False
 
-    def __init__(self, client: "Client", groups: Iterable[Group], latent: Latent) -> None:
+    def __init__(
+        self, client: "Client", groups: Iterable[dask_blocks.Group], latent: Latent
+    ) -> None:
         super().__init__(latent, [])
         own = [(chunks, InOnePiece(build)) for chunks, build in groups]
         self._placed = False
-        self._groups = DaskGroups(client, own, self._restore)
+        self._groups = dask_blocks.DaskGroups(client, own, self._restore)
 
     def _restore(self, i: int) -> None:
         if self._placed:  # sites of EP are lost
             raise _RowsLostError
 
-    def evaluate(self, point: Point, function: Callable[[Rows], _T | None]) -> _T | None:
+    def evaluate(
+        self, point: Point, function: Callable[[rows_objective.Rows], _T | None]
+    ) -> _T | None:
         """See `Rows`."""
         for _ in range(_MOST_LOSSES):
             try:
@@ -154,9 +130,9 @@ class RowsOnWorkers(Rows):
         return reduce(plus, self._groups.ask("part_of_gradient", mean, spread))
 
 
-def _kept(latent: Latent, blocks: Sequence[Chunk], _: Sequence[Any]) -> Rows:
+def _kept(latent: Latent, blocks: Sequence[Chunk], _: Sequence[Any]) -> rows_objective.Rows:
     """Blocks that are sent to a worker: they are not lost with it."""
-    return Rows(latent, blocks, n_threads=n_threads_of_worker())
+    return rows_objective.Rows(latent, blocks, n_threads=dask_blocks.n_threads_of_worker())
 
 
 def sent_rows(client: "Client", latent: Latent, blocks: Sequence[Chunk]) -> RowsOnWorkers:
@@ -165,7 +141,7 @@ def sent_rows(client: "Client", latent: Latent, blocks: Sequence[Chunk]) -> Rows
     ends = np.cumsum([block.X.shape[0] for block in blocks])
     own = (ends - 1) * n_parts // ends[-1]
     parts = [[b for b, i in zip(blocks, own, strict=True) if i == k] for k in range(n_parts)]
-    groups: list[Group] = [((), partial(_kept, latent, part)) for part in parts if part]
+    groups: list[dask_blocks.Group] = [((), partial(_kept, latent, part)) for part in parts if part]
     return RowsOnWorkers(client, groups, latent)
 
 
@@ -174,88 +150,49 @@ def sent_rows(client: "Client", latent: Latent, blocks: Sequence[Chunk]) -> Rows
 INSTEAD = "learn from NumPy arrays: a part of the rows, or all of them in rows_on(client)"
 
 
-@dataclass(frozen=True, eq=False)
-class ChunkedRows:
-    """Data that are dask arrays, with what is random in their likelihood.
+def approximation_of_chunks(data: ChunkedData, gp: Any, known: Any) -> Approximation:
+    """How f is approximated, given the data that are here, checked.
 
-    Attributes
-    ----------
-    data : ChunkedData
+    Raises
+    ------
+    ApproximationError
+        Where hyperparameters are not learnt so.
     """
-
-    data: ChunkedData
-
-    @classmethod
-    def of(cls, X: Any, y: Any, likelihood: Any) -> "ChunkedRows":
-        """Checked as far as their shapes go.
-
-        Raises
-        ------
-        ApproximationError
-            For a likelihood that cannot be cut into rows.
-        TypeError, ValueError
-            As `as_chunked_data`.
-        """
-        if callable(likelihood) and not isinstance(likelihood, type | Likelihood):
-            refuse_chunks("a function that gives a PyMC distribution cannot be cut into rows")
-        return cls(as_chunked_data(X, y, as_likelihood(likelihood)))
-
-    def some(self) -> tuple[Any, Any, Likelihood]:
-        """X, y and likelihood of the rows that come here."""
-        index = self.data.some_rows
-        X, y = self.data.arrays(index)
-        return X, y, self.data.likelihood.of_observations(index, y)
-
-    def approximation(self, gp: Any, known: Any) -> Approximation:
-        """How f is approximated, given the data that are here, checked.
-
-        Raises
-        ------
-        ApproximationError
-            Where hyperparameters are not learnt so.
-        """
-        asked = gp.approximation
-        if asked is None:
-            refuse_chunks(
-                "the kernel as it is needs all rows at once",
-                "give SkewGP an approximation, such as Inducing(300)",
-            )
-        reason = why_not_on_workers(gp, [known])
-        if reason is not None:
-            refuse_chunks(reason, "learn from NumPy arrays, without rows_on")
-        reason = why_not_by_rows(gp, [known])
-        if reason is None and isinstance(known, KnownData) and is_grouped(known):
-            reason = (
-                f"{known.likelihood!r} is about several functions, or has noise that rows share"
-            )
-        if reason is None and isinstance(known, KnownSites) and not known.divisible:
-            reason = f"{known.likelihood!r} cannot be cut into rows"
-        limits = [name for name in ("lower", "upper") if name in known.random]
-        if reason is None and limits:
-            reason = f"{', '.join(limits)} of the likelihood is learnt"
-        if reason is not None:
-            refuse_chunks(reason)
-        found: Approximation = automatic(self.data.n_rows) if asked == "auto" else asked
-        return found
-
-    def on_workers(self, latent: Latent, kind: DataOfKind) -> RowsOnWorkers:
-        """All rows; `kind` are those that are here."""
-        assert isinstance(kind, RowsOfKind | FunctionsOfKind)
-        build = partial(_of_chunks, self.data.likelihood, kind.compiled, latent)
-        groups = [(chunks, build) for chunks in self.data.groups()]
-        return RowsOnWorkers(self.data.client, groups, latent)
+    asked = gp.approximation
+    if asked is None:
+        refuse_chunks(
+            "the kernel as it is needs all rows at once",
+            "give SkewGP an approximation, such as Inducing(300)",
+        )
+    reason = rows_objective.why_not_on_workers(gp, [known])
+    if reason is not None:
+        refuse_chunks(reason, "learn from NumPy arrays, without rows_on")
+    reason = rows_objective.why_not_by_rows(gp, [known])
+    if reason is None and isinstance(known, KnownData) and data_kinds.is_grouped(known):
+        reason = f"{known.likelihood!r} is about several functions, or has noise that rows share"
+    if reason is None and isinstance(known, KnownSites) and not known.divisible:
+        reason = f"{known.likelihood!r} cannot be cut into rows"
+    limits = [name for name in ("lower", "upper") if name in known.random]
+    if reason is None and limits:
+        reason = f"{', '.join(limits)} of the likelihood is learnt"
+    if reason is not None:
+        refuse_chunks(reason)
+    found: Approximation = automatic(data.n_rows) if asked == "auto" else asked
+    return found
 
 
 def _of_chunks(
     likelihood: Likelihood, compiled: CompiledNumbers, latent: Latent, chunks: Sequence[Any]
-) -> Rows:
+) -> rows_objective.Rows:
     """From chunks (first row, X, y) to rows at points, on the worker that has them."""
     blocks = []
     for start, X, y in chunks:
         own = likelihood.of_observations(start + np.arange(len(y)), y)
         known = known_of(as_inputs("X", X), y, own)
-        made = FunctionsOfKind if isinstance(known, KnownSites) else RowsOfKind
-        kind: DataOfKind = made(known, compiled)
+        made = (
+            data_kinds.FunctionsOfKind if isinstance(known, KnownSites) else data_kinds.RowsOfKind
+        )
+        kind: data_kinds.DataOfKind = made(known, compiled)
         blocks += kind.blocks(np.arange(kind.n_observations))
     return _kept(latent, blocks, chunks)
 
@@ -280,34 +217,36 @@ class ManyRows:
         Inputs of all data.
     objective : RowsObjective
         Without data.
-    chunked : ChunkedRows or None
+    chunked : ChunkedData or None
         All data, where they are on the workers of a cluster: `kinds` and `X` are some of them then.
     """
 
     gp: Any
     approximation: Approximation
-    kinds: Sequence[DataOfKind]
+    kinds: Sequence[data_kinds.DataOfKind]
     X: FloatArray
-    objective: RowsObjective
-    chunked: ChunkedRows | None = None
+    objective: rows_objective.RowsObjective
+    chunked: ChunkedData | None = None
 
-    def part(self, point: Point, settings: SearchSettings, rng: np.random.Generator) -> Part:
+    def part(
+        self, point: Point, settings: optimizers.SearchSettings, rng: np.random.Generator
+    ) -> Part:
         """Some of the data, to try starts on; all where they cannot be taken apart.
 
         The basis is that of the kernel at `point`.
         """
         size = settings.rows_coarse_size
         objective, in_parts = self.on_some(size, point, rng)
-        return Part(objective, size / n_data(self.kinds) if in_parts else 1.0)
+        return Part(objective, size / data_kinds.n_data(self.kinds) if in_parts else 1.0)
 
     def search(
         self,
         part: Part,
         starts: list[Point],
         bounds: Bounds,
-        settings: SearchSettings,
-        log: EvaluationLog,
-    ) -> tuple[RowsObjective, SearchResult]:
+        settings: optimizers.SearchSettings,
+        log: optimizers.EvaluationLog,
+    ) -> tuple[rows_objective.RowsObjective, SearchResult]:
         """Maximise over the box: the objective of all rows, and its optimum.
 
         Every start is tried on `part`; the best of them go on with some thousand rows, and the best
@@ -319,12 +258,14 @@ class ManyRows:
         if in_parts:
             optimizer = replace(optimizer, tolerance=settings.rows_tolerance)
             objective = self.on_all(best.point)
-            best = maximize(log.run("ep", objective.by_ep), best.point, bounds, optimizer)
+            best = optimizers.maximize(
+                log.run("ep", objective.by_ep), best.point, bounds, optimizer
+            )
         few = 0 < best.point.x.size <= settings.rows_max_hessian
         hessian = None
         if settings.hessian and few and all(low < high for low, high in bounds):
             exact = objective.for_differences()
-            hessian = negative_hessian(exact.by_ep, best.point, bounds)
+            hessian = optimizers.negative_hessian(exact.by_ep, best.point, bounds)
         return objective, SearchResult(best, hessian)
 
     def of_some(
@@ -332,9 +273,9 @@ class ManyRows:
         part: Part,
         starts: list[Point],
         bounds: Bounds,
-        settings: SearchSettings,
-        log: EvaluationLog,
-    ) -> tuple[RowsObjective, list[Optimum], bool]:
+        settings: optimizers.SearchSettings,
+        log: optimizers.EvaluationLog,
+    ) -> tuple[rows_objective.RowsObjective, list[optimizers.Optimum], bool]:
         """The stages of the search before that of all rows.
 
         The objective of some thousand rows, or of all, where there are no more or they have no
@@ -352,22 +293,26 @@ class ManyRows:
 
     def on_some(
         self, size: int, point: Point, rng: np.random.Generator
-    ) -> tuple[RowsObjective, bool]:
+    ) -> tuple[rows_objective.RowsObjective, bool]:
         """The objective of so many observations, in this process, and whether they are not all.
 
         Its basis is placed by the kernel at a point.
         """
-        blocks = some_blocks(self.kinds, size, rng)
-        own = blocks_of(self.kinds) if blocks is None else blocks
+        blocks = data_kinds.some_blocks(self.kinds, size, rng)
+        own = data_kinds.blocks_of(self.kinds) if blocks is None else blocks
         return self.objective.on(own, self.basis(point)), blocks is not None
 
-    def on_all(self, point: Point) -> RowsObjective:
+    def on_all(self, point: Point) -> rows_objective.RowsObjective:
         """The objective of all rows, its basis placed by the kernel at a point."""
-        basis, client = self.basis(point), current_client()
+        basis, client = self.basis(point), dask_blocks.current_client()
         latent = replace(self.objective.latent, basis=basis)
         if self.chunked is not None:
-            return self.objective.of(self.chunked.on_workers(latent, self.kinds[0]), latent)
-        blocks = blocks_of(self.kinds)
+            kind, data = self.kinds[0], self.chunked
+            assert isinstance(kind, data_kinds.RowsOfKind | data_kinds.FunctionsOfKind)
+            build = partial(_of_chunks, data.likelihood, kind.compiled, latent)
+            groups = [(chunks, build) for chunks in data.groups()]
+            return self.objective.of(RowsOnWorkers(data.client, groups, latent), latent)
+        blocks = data_kinds.blocks_of(self.kinds)
         if client is not None:
             return self.objective.of(sent_rows(client, latent, blocks), latent)
         return self.objective.on(blocks, basis)
@@ -379,10 +324,10 @@ class ManyRows:
         cov_func = ArrayCovariance(self.gp.cov_func, values)
         mean_func = ArrayMean(self.gp.mean_func, values)
         prior = Prior(cov_func, mean_func, np.zeros((0, self.X.shape[1])), none, none)
-        if isinstance(self.approximation, Inducing | PivotedCholesky):
+        if isinstance(self.approximation, features.Inducing | features.PivotedCholesky):
             return self.approximation.places(prior, self.X)
         return self.approximation.features(prior, self.X)
 
 
-def _with_first_step(settings: SearchSettings) -> OptimizerSettings:
+def _with_first_step(settings: optimizers.SearchSettings) -> optimizers.OptimizerSettings:
     return replace(settings.optimizer, first_step=settings.rows_first_step)

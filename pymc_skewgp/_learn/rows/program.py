@@ -197,7 +197,7 @@ class LatentGraph:
 
 
 def _factor(covariance: Any) -> Any:
-    """Lower Cholesky factor, with the nugget of `with_nugget`; NaN where there is none."""
+    """Lower Cholesky factor, with the nugget of `features_of_points`; NaN where there is none."""
     matrix = pt.cast(0.5 * (covariance + covariance.T), "float64")
     nugget = NUGGET * pt.diagonal(matrix).mean()
     return pt.linalg.cholesky(matrix + nugget * pt.eye(matrix.shape[0]), on_error="nan")

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 
 from pymc_skewgp._errors import ApproximationError, DoublePrecisionError, no_warnings
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
@@ -28,7 +27,7 @@ from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.pairs import EPPairs
 from pymc_skewgp._gaussian.weights import Estimate
-from pymc_skewgp._learn.coordinates import Coordinates, Pattern, Point, Value
+from pymc_skewgp._learn.coordinates import Coordinates, Point, Value
 from pymc_skewgp._learn.objective import CompiledLogPrior, CompiledValues, Objective
 from pymc_skewgp._learn.rows.data_kinds import is_grouped, signs_of
 from pymc_skewgp._learn.rows.program import Chunk, Latent, LatentAt, LatentGraph, plus
@@ -184,8 +183,8 @@ class RowsObjective:
     latent : Latent
         The same basis at every point of the search.
     signs : Chunk or None
-    prior : CompiledLogPrior
-    values : CompiledValues
+    log_prior : CompiledLogPrior
+    named : CompiledValues
     rows : Rows
         The data.
     tolerance : float
@@ -195,8 +194,8 @@ class RowsObjective:
     coordinates: Coordinates
     latent: Latent
     signs: Chunk | None
-    prior: CompiledLogPrior
-    values: CompiledValues
+    log_prior: CompiledLogPrior
+    named: CompiledValues
     rows: Rows
     tolerance: float = _TOLERANCE
 
@@ -222,18 +221,6 @@ class RowsObjective:
         """The same by a finer EP, for differences of its gradients."""
         return replace(self, tolerance=_DIFFERENCE_TOLERANCE)
 
-    def log_prior(self, point: Point) -> float:
-        """See `Objective`."""
-        return self.prior.value(point)
-
-    def log_prior_at(self, x: FloatArray, pattern: Pattern) -> tuple[FloatArray, FloatArray]:
-        """As `log_prior` at many rows, with gradients."""
-        return self.prior.at_rows(x, pattern)
-
-    def named(self, point: Point) -> dict[str, NDArray[Any]]:
-        """See `Objective`."""
-        return self.values(point)
-
     def terms_at(self, point: Point) -> Iterator[EvidenceTerms | FactorTerms]:
         """There are no matrices of all rows."""
         return iter(())
@@ -241,15 +228,12 @@ class RowsObjective:
     def by_ep(self, point: Point) -> Value:
         """Value and gradient with the evidence of expectation propagation."""
 
-        def with_gradient(rows: Rows) -> tuple[float, Arrays] | None:
-            ep = self._fit(rows)
-            if ep is None:
-                return None
+        def with_gradient(rows: Rows, ep: BlockEP) -> tuple[float, Arrays]:
             return ep.log_prob + rows.log_constant, rows.gradient(ep.gaussian)
 
         nowhere = Value(-np.inf, -np.inf, np.zeros_like(point.x))
-        log_prior, slopes = self.prior(point)
-        known = self.rows.evaluate(point, with_gradient) if np.isfinite(log_prior) else None
+        log_prior, slopes = self.log_prior.with_slopes(point)
+        known = self._of_fit(point, with_gradient) if np.isfinite(log_prior) else None
         if known is None:
             return nowhere
         log_evidence, gradient = known
@@ -261,13 +245,12 @@ class RowsObjective:
     def totals_by_ep(self, points: Sequence[Point]) -> tuple[FloatArray, FloatArray]:
         """See `Objective`."""
 
-        def log_evidence(rows: Rows) -> float | None:
-            ep = self._fit(rows)
-            return None if ep is None else ep.log_prob + rows.log_constant
+        def log_evidence(rows: Rows, ep: BlockEP) -> float:
+            return ep.log_prob + rows.log_constant
 
         log_prior = np.array([self.log_prior(point) for point in points])
         known = [
-            self.rows.evaluate(point, log_evidence) if np.isfinite(prior) else None
+            self._of_fit(point, log_evidence) if np.isfinite(prior) else None
             for point, prior in zip(points, log_prior, strict=True)
         ]
         found = np.array([-np.inf if x is None else x for x in known])
@@ -282,17 +265,13 @@ class RowsObjective:
             Where EP has none.
         """
 
-        def by_pairs(rows: Rows) -> Estimate | None:
-            ep = self._fit(rows)
-            if ep is None:
-                return None
-            draws = SiteSampler(rows.proposal(ep.gaussian)).members(
-                n_draws, np.random.default_rng(seed)
-            )
+        def by_pairs(rows: Rows, ep: BlockEP) -> Estimate:
+            sampler = SiteSampler(rows.proposal(ep.gaussian))
+            draws = sampler.members(n_draws, np.random.default_rng(seed))
             assert draws.log_prob is not None
             return rows.of_data(draws.log_prob, n_draws)
 
-        found = self.rows.evaluate(point, by_pairs)
+        found = self._of_fit(point, by_pairs)
         if found is None:
             raise DoublePrecisionError(
                 "the marginal likelihood has no value at this point in double precision: check the "
@@ -300,15 +279,20 @@ class RowsObjective:
             )
         return found
 
-    def _fit(self, rows: Rows) -> BlockEP | None:
-        """EP of the rows at a point; None where double precision ends."""
-        with no_warnings():
-            ep = fit_blocks(rows, tol=self.tolerance, max_sweeps=_MOST_SWEEPS)
-        # Where EP goes round in circles the labels are as good as separated, far from any optimum.
-        if not (np.isfinite(ep.log_prob) and ep.residual < _LARGEST_RESIDUAL):
-            return None
-        rows.keep()
-        return ep
+    def _of_fit(self, point: Point, function: Callable[[Rows, BlockEP], _T]) -> _T | None:
+        """Of the rows and of EP at a point; None where double precision ends."""
+
+        def fitted(rows: Rows) -> _T | None:
+            with no_warnings():
+                ep = fit_blocks(rows, tol=self.tolerance, max_sweeps=_MOST_SWEEPS)
+            # Where EP goes round in circles the labels are as good as separated, far from any
+            # optimum.
+            if not (np.isfinite(ep.log_prob) and ep.residual < _LARGEST_RESIDUAL):
+                return None
+            rows.keep()
+            return function(rows, ep)
+
+        return self.rows.evaluate(point, fitted)
 
 
 # From a SkewGP and its data to their objective with f of finite rank.
@@ -418,7 +402,7 @@ def rows_objective(graph: LatentGraph, objective: Objective) -> RowsObjective:
     latent = Latent(graph.common, len(graph.known))
     nothing = Rows(latent, [])
     return RowsObjective(
-        objective.coordinates, latent, signs, objective.prior, objective.values, nothing
+        objective.coordinates, latent, signs, objective.log_prior, objective.named, nothing
     )
 
 
