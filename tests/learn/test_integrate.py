@@ -328,6 +328,15 @@ def test_binary_hyperparameters_alone(method):
     assert dt["posterior"]["b"].values.mean() == pytest.approx(share, abs=0.02)
 
 
+def test_chains_leave_the_users_model_as_it_is():
+    with pm.Model() as model:
+        sd = pm.HalfNormal("sd", 1.0)
+        pm.Normal("y", pm.Normal("b", 0.0, sd), 0.5, observed=[0.3, 0.8])
+        found = integrate(model, method="nuts", draws=50, random_seed=1, **QUIET)
+    assert found["posterior"].attrs["rung"] > 0
+    assert [rv.name for rv in model.free_RVs] == ["sd", "b"]
+
+
 def test_the_order_of_declaration_has_no_effect():
     """The same points are drawn whatever was declared first: equal but for round-off."""
     priors = {
