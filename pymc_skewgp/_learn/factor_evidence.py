@@ -162,10 +162,10 @@ class FactorRows:
         self.parts = parts = _parts_of(terms, sites, None if start is None else start.products)
         self.own = own = OwnCoordinates.of(terms)
         self._factor = terms.factor[:, own.order]
-        self._patterns = [None] * len(parts) if start is None else start.patterns
+        patterns = [None] * len(parts) if start is None else start.patterns
         self._of_ep = [
             row_block(self._factor[rows, own.size :], part.with_noise(own.noise[rows]), pattern)
-            for (rows, part), pattern in zip(parts, self._patterns, strict=True)
+            for (rows, part), pattern in zip(parts, patterns, strict=True)
         ]
 
     @cached_property

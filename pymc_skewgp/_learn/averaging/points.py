@@ -200,9 +200,10 @@ def _begun_together(
         if not isinstance(task, FactorTask):
             continue
         # One start for all, so that a task's result is that of its point.
-        start = starts[i] = starts.get(i) or factor_start(task.terms, task.sites)
         tasks = [own for parts in waiting if isinstance(own := parts[i], FactorTask)]
-        ends = start and together([(own.terms, own.sites) for own in tasks], start)
+        with few_blas_threads(task.terms.n_factorised):
+            start = starts[i] = starts.get(i) or factor_start(task.terms, task.sites)
+            ends = start and together([(own.terms, own.sites) for own in tasks], start)
         each = zip(waiting, tasks, ends or [None] * len(tasks), strict=True)
         for parts, own, end in each:
             parts[i] = replace(own, start=end or start)
