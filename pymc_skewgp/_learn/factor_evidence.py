@@ -523,8 +523,11 @@ class _RowsTogether:
         self._terms = each = [terms for terms, _ in known]
         n = len(known)
         most = max(t.factor.shape[1] for t in each)
-        wide = [np.pad(t.factor, ((0, 0), (0, most - t.factor.shape[1]))) for t in each]
-        terms = FactorTerms(*map(np.stack, zip(*each, strict=True)))._replace(factor=np.stack(wide))
+        zeros = [np.zeros((len(t.factor), most - t.factor.shape[1])) for t in each]
+        wide = [
+            t._replace(factor=np.hstack([t.factor, x])) for t, x in zip(each, zeros, strict=True)
+        ]
+        terms = FactorTerms(*map(np.stack, zip(*wide, strict=True)))
         own, self.shape = OwnCoordinates.of(terms), terms.offset.shape
         self.factor, self._noise = terms.factor[..., own.order[own.size :]], own.noise
         sites = [own for _, own in known if own is not None]
@@ -582,16 +585,28 @@ def _are_sites_alone(terms: EvidenceTerms, sites: SitesGiven | None) -> bool:
     """Whether there are no rows beside log-concave sites, nor signs."""
     if sites is None or terms.lower.size > sites.size or terms.counts.size > 1:
         return False
-    with np.errstate(all="ignore"):
-        return are_log_concave(sites, -terms.lower, np.sqrt(terms.cov.diagonal()))
+    known = _of_covariance(terms, sites)
+    return known is not None and go_by_factors(known[0].factor, -terms.lower, sites)
 
 
-def are_log_concave(sites: SitesGiven, mean: FloatArray, sd: FloatArray) -> bool:
-    """Whether they are within the reach of N(mean, sd^2): beside others EP depends on its start."""
+# Operations n r^2 of a sweep up to which coordinates as many as rows take no longer than the
+# covariance of these.
+_FEW_OPERATIONS = 2 * 10**6
+
+
+def go_by_factors(factor: FloatArray, mean: FloatArray, sites: SitesGiven) -> bool:
+    """Whether coordinates save time, and sites are log-concave within the prior's reach.
+
+    Beside others EP's value depends on where it begins.
+    """
+    n, r = factor.shape
+    if 2 * r > n and n * r * r > _FEW_OPERATIONS:
+        return False
     if sites.log_concave:
         return True
     factors = SiteFactors(sites.log_prob, sites.slopes, mean)
-    factors.tilted(np.zeros(mean.size), sd)
+    with np.errstate(all="ignore"):
+        factors.tilted(np.zeros(n), np.sqrt(np.einsum("ij,ij->i", factor, factor)))
     return factors.log_concave
 
 

@@ -328,6 +328,27 @@ def test_binary_hyperparameters_alone(method):
     assert dt["posterior"]["b"].values.mean() == pytest.approx(share, abs=0.02)
 
 
+def test_counts_of_a_smooth_function():
+    """Covariances of another rank at each lengthscale; evidences by posteriors on a grid."""
+    X, y = np.linspace(0.0, 1.0, 12)[:, None], np.array([0, 1, 1, 3, 2, 5, 4, 4, 7, 5, 9, 8])
+    with pm.Model():
+        ls = pm.InverseGamma("ls", alpha=3, beta=2)
+        f = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=ls)).prior("f", X)
+        pm.Poisson("y", pm.math.exp(f), observed=y)
+        found = integrate(draws=100, random_seed=1, **QUIET)["posterior"].attrs
+    grid = np.geomspace(0.05, 60.0, 60)
+    each = [
+        sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=x))
+        .posterior(X, y, likelihood=sg.likelihoods.Poisson(), random_seed=0)
+        .log_marginal_likelihood.value
+        for x in grid
+    ]
+    joint = np.exp(np.array(each) - max(each)) * stats.invgamma(3, scale=2.0).pdf(grid) * grid
+    true = max(each) + np.log(np.trapezoid(joint, np.log(grid)))
+    # Five standard errors, and the rule's: of twice as many points it differs by 1e-4.
+    assert abs(found["log_evidence"] - true) < 5 * found["log_evidence_se"] + 2e-3 < 0.1
+
+
 def test_chains_leave_the_users_model_as_it_is():
     with pm.Model() as model:
         sd = pm.HalfNormal("sd", 1.0)

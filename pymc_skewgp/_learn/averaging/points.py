@@ -23,10 +23,10 @@ from pymc_skewgp._gaussian.weights import (
 from pymc_skewgp._learn.coordinates import Pattern, Point
 from pymc_skewgp._learn.factor_evidence import (
     FactorStart,
-    are_log_concave,
     factor_sampler,
     factor_start,
     gaussian_draws,
+    go_by_factors,
     log_likelihood_at,
     n_together,
     together,
@@ -144,19 +144,13 @@ class FactorTask:
         )
 
 
-# Coordinates for each predictor, up to which sites are sites of coordinates.
-_MOST_COORDINATES = 2
-
-
 def _is_of_factors(task: Task) -> bool:
     """Whether it is of log-concave sites alone, without rows or signs."""
     if not isinstance(task, Case) or task.sites is None or task.given.n_rows:
         return False
     density = site_log_density(task.given, task.sites, 0)
     known = SitesGiven(task.sites.size, task.sites.log_prob, task.sites.slopes)
-    few = density.factor.shape[1] <= _MOST_COORDINATES * task.sites.size
-    sd = np.sqrt(np.einsum("ij,ij->i", *[density.factor] * 2))
-    return few and are_log_concave(known, density.offset, sd)
+    return go_by_factors(density.factor, density.offset, known)
 
 
 def _of_factors(case: Case) -> FactorTask:
