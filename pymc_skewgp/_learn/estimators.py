@@ -560,11 +560,8 @@ class SkewGPPreference(estimator.OneProcessEstimator):
                     'noise="fresh".'
                 )
             weights = as_weights("sample_weight", sample_weight, len(duels))
-        settings, definition = (
-            self._settings(len(duels)),
-            estimator.Definition(likelihood=likelihood),
-        )
-        given = inputs, duels, lambda: definition, settings
+        definition = estimator.Definition(likelihood=likelihood)
+        given = inputs, duels, lambda: definition, self._settings(len(duels))
         self._keep(self._fitted(*given, scale=_SCALE, weights=weights))
         return self
 

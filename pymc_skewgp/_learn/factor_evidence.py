@@ -83,7 +83,7 @@ class FactorStart(NamedTuple):
     log_prob: float
 
 
-# Of so many coordinates one: fewer are not worth the trouble.
+# Of so many coordinates one: fewer save less than they cost.
 _FEWEST = 4
 
 
@@ -136,6 +136,13 @@ def through_noise(
     """Sites of predictors that noise of these variances is added to; of negative ones back."""
     ratio = np.maximum(1.0 + tau * noise, _LEAST_SHARE)
     return tau / ratio, nu / ratio
+
+
+def _set_points(terms: FactorTerms, tau: FloatArray, nu: FloatArray) -> None:
+    """Sites of values that are known, the first of all, also of stacked terms: they are exact."""
+    k, point = terms.value.shape[-1], np.isfinite(terms.value)
+    noise, value = terms.noise[point], (terms.value - terms.offset[..., :k])[point]
+    tau[..., :k][point], nu[..., :k][point] = 1.0 / noise, value / noise
 
 
 class FactorRows:
@@ -225,7 +232,7 @@ class FactorRows:
         return FactorStart(self.terms, sites, products, patterns, ep.log_prob)
 
     def whole(self, ep: BlockEP) -> CoordinateGaussian:
-        """EP's Gaussian of all coordinates, which the blocks are told."""
+        """EP's Gaussian of all coordinates; the blocks keep its marginals."""
         own, gaussian = self.own, ep.gaussian
         if not own.size:
             return gaussian
@@ -233,7 +240,8 @@ class FactorRows:
             each = zip(self._of_ep, self.parts, strict=True)
             sites = [x.sites_before_noise(part, own.noise[rows]) for x, (rows, part) in each]
             self._set(sites)
-            tau, nu = (np.concatenate(x)[own.rows] for x in zip(*self._exact(sites), strict=True))
+            tau = np.concatenate([block.tau for block in self._blocks])[own.rows]
+            nu = np.concatenate([block.nu for block in self._blocks])[own.rows]
             factor, first = self._factor[own.rows], np.arange(own.size)
             gaussian = gaussian.beside(factor[first, first], factor[:, own.size :], tau, nu)
         self.blocks.total("place", gaussian.mean, gaussian.spread)
@@ -353,12 +361,7 @@ class FactorRows:
     def _exact(self, sites: Sites) -> Sites:
         """Of points their own, which are exact."""
         found = [(tau.copy(), nu.copy()) for tau, nu in sites]
-        k = self.terms.value.size
-        points = np.flatnonzero(np.isfinite(self.terms.value))
-        if points.size:
-            noise = self.terms.noise[points]
-            value = self.terms.value[points] - self.terms.offset[:k][points]
-            found[0][0][points], found[0][1][points] = 1.0 / noise, value / noise
+        _set_points(self.terms, *found[0])
         return found
 
     def _log_density(self, c: FloatArray) -> float:
@@ -540,9 +543,7 @@ class _RowsTogether:
         self.counts[:, : terms.value.shape[1]] = terms.counts.reshape(n, -1)
         tau, nu = (np.concatenate(x) for x in zip(*start.sites, strict=True))
         begun = np.tile(tau, (n, 1)), np.tile(nu, (n, 1))
-        p, i = np.nonzero(np.isfinite(terms.value))
-        begun[0][p, i] = 1.0 / terms.noise[p, i]
-        begun[1][p, i] = (terms.value[p, i] - terms.offset[p, i]) / terms.noise[p, i]
+        _set_points(terms, *begun)
         self.begun = through_noise(*begun, own.noise)
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:

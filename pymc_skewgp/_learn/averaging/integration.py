@@ -149,10 +149,8 @@ class Ladder:
 
         And until there is a point above the modes, which is returned.
         """
-        settings, prior = (
-            self._settings,
-            partial(self._problem.prior_draws, rng=self._rng),
-        )
+        settings = self._settings
+        prior = partial(self._problem.prior_draws, rng=self._rng)
         sampler = AdaptiveImportance(self._evaluate.values, modes, settings, self._rng, prior)
         wanted = 0
         while True:
