@@ -432,10 +432,15 @@ def doubles() -> Iterator[None]:
         yield
 
 
+# PyTensor compiles with settings changed, which all threads share and each puts back as it found
+# them: two at once leave those of one to all functions that come after.
+_SETTINGS = threading.RLock()
+
+
 @contextmanager
 def untraced() -> Iterator[None]:
     """Without a record, for each new variable, of the lines that made it: a fifth of the time."""
-    with config.change_flags(traceback__limit=0):
+    with _SETTINGS, config.change_flags(traceback__limit=0):
         yield
 
 

@@ -1,12 +1,14 @@
 """Functions of graphs that are alike are made once, and those of others are not."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import cloudpickle
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pytensor import config
 
 import pymc_skewgp as sg
 from pymc_skewgp._model.ops import plain_mode as known_functions
@@ -72,24 +74,33 @@ def test_large_constants_are_not_kept(monkeypatch):
     assert scaled(np.ones(20)) is not scaled(np.ones(20))
 
 
+def in_threads(call, n_threads):
+    with ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(call, range(n_threads)))
+
+
 def test_threads_wait_for_each_other():
     """Two threads in one function would overwrite each other's arrays."""
     x, y = pt.dmatrix("x"), pt.dmatrix("y")
     function = plain_function([x, y], pt.exp(-((x[:, None, :] - y) ** 2).sum(-1)))
-    wrong = []
 
-    def call(value):
-        a, b = np.full((60, 2), value), np.zeros((60, 2))
-        for _ in range(40):
-            if not np.allclose(function(a, b), np.exp(-2.0 * value**2)):
-                wrong.append(value)
+    def right(k):
+        a, b = np.full((60, 2), 0.3 * k), np.zeros((60, 2))
+        return all(np.allclose(function(a, b), np.exp(-0.18 * k**2)) for _ in range(40))
 
-    threads = [threading.Thread(target=call, args=(0.3 * k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    assert all(in_threads(right, 4))
+
+
+def test_threads_that_compile_leave_the_settings_as_they_were():
+    """PyTensor changes them for all threads while it compiles; so EP in threads did."""
+    before = config.mode, config.traceback__limit
+
+    def compiled(k):
+        x = pt.dvector("x")
+        return plain_function([x], pt.exp(-(k + 1.5) * x).sum())(np.ones(2))
+
+    assert in_threads(compiled, 8) == pytest.approx(2.0 * np.exp(-1.5 - np.arange(8)))
+    assert (config.mode, config.traceback__limit) == before
 
 
 def test_pickled_after_a_reduction_was_called():
