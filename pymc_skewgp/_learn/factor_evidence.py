@@ -288,7 +288,7 @@ class _RowsTogether:
     def _log_prob(self, eta: FloatArray) -> FloatArray:
         """Of predictors, shape (N, P, n): of each problem, shape (N, P)."""
         total = np.zeros(eta.shape[:2])
-        for own, part in [] if self._exact else self._whole:
+        for own, part in self._whole:
             values = part.log_prob(slice(None), eta[:, :, own].reshape(len(eta), -1))
             total += (part.counts * values).reshape(*total.shape, -1).sum(axis=2)
         return total
