@@ -226,6 +226,25 @@ def _is_conjugate(model: pm.Model, rv: Any) -> bool:
 def _grown(model: pm.Model, rv: Any, others: list[Any], *, rows_only: bool = False) -> Block:
     """The block of a variable: others join it until none is left that can."""
     below = {x: graph_sites.children(model, x) for x in others}
+    wanted = [rv]
+    while more := [x for x in others if x not in wanted and _touches(x, wanted, below)]:
+        wanted += more
+    members = [x for x in model.free_RVs if x in wanted]
+    try:  # at once, which is one look at the observations in place of one for each
+        found = _observed(model, members, below, rows_only)
+    except (NotSitesError, NotConjugateError):
+        members, found = _grown_one_by_one(model, rv, wanted, below, rows_only)
+    if not rows_only:  # what the mean of a function depends on is a hyperparameter
+        means = [kinds.mean_and_spread(x)[0] for x in members if kinds.is_function(x)]
+        kept = [x for x in members if kinds.is_function(x) or not uses_values(means, x, [])]
+        if len(kept) < len(members):
+            members, found = kept, _observed(model, kept, below)
+    return Block(members, predicted=graph_sites.predictions_of(model, members), **found.made())
+
+
+def _grown_one_by_one(
+    model: pm.Model, rv: Any, others: list[Any], below: dict[Any, list[Any]], rows_only: bool
+) -> tuple[list[Any], _Observations]:
     members = [rv]
     found = _observed(model, members, below, rows_only)
     grows = True
@@ -239,12 +258,7 @@ def _grown(model: pm.Model, rv: Any, others: list[Any], *, rows_only: bool = Fal
             with suppress(NotSitesError, NotConjugateError):
                 found = _observed(model, joint, below, rows_only)
                 members, grows = joint, True
-    if not rows_only:  # what the mean of a function depends on is a hyperparameter
-        means = [kinds.mean_and_spread(x)[0] for x in members if kinds.is_function(x)]
-        kept = [x for x in members if kinds.is_function(x) or not uses_values(means, x, [])]
-        if len(kept) < len(members):
-            members, found = kept, _observed(model, kept, below)
-    return Block(members, predicted=graph_sites.predictions_of(model, members), **found.made())
+    return members, found
 
 
 def _touches(other: Any, members: list[Any], below: dict[Any, list[Any]]) -> bool:

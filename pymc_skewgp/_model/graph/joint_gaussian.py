@@ -111,13 +111,19 @@ def _raveled_mean(member: Member) -> Any:
     return pt.broadcast_to(member.mean, member.shape).ravel()
 
 
+def _length(x: Any, axis: int) -> Any:
+    """As a number where the type has it: of a graph each block of zeros would look for one."""
+    known = x.type.shape[axis]
+    return x.shape[axis] if known is None else known
+
+
 def assembled(
     blocks: Blocks, rows: Any, columns: Any, heights: list[Any], widths: list[Any]
 ) -> Any:
     """The matrix of these blocks."""
     columns = list(zip(columns, widths, strict=True))
     lines = [
-        [blocks.get((i, j), pt.zeros((height, width))) for j, width in columns]
+        [blocks[i, j] if (i, j) in blocks else pt.zeros((height, width)) for j, width in columns]
         for i, height in zip(rows, heights, strict=True)
     ]
     return pt.concatenate([pt.concatenate(line, axis=1) for line in lines], axis=0)
@@ -170,12 +176,12 @@ def joint_prior_of(members: list[Member]) -> JointPrior:
     every = range(len(members))
     flat = [i for i in every if members[i].is_flat]
     others = [i for i in every if not members[i].is_flat]
-    heights = [pt.prod(member.shape) for member in members]
+    heights = [_length(member.factor, 0) for member in members]
 
     def columns(chosen: list[int]) -> Any:
         if not chosen:
             return pt.zeros((sum(heights), 0))
-        widths = [members[j].factor.shape[1] for j in chosen]
+        widths = [_length(members[j].factor, 1) for j in chosen]
         return assembled(rows, every, chosen, heights, widths)
 
     own = {(i, i): members[i].factor for i in flat}
