@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,8 +10,9 @@ from scipy.linalg import cho_solve, solve_triangular
 from scipy.linalg.lapack import dtrtri
 
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY
 from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, missing_of_functions
-from pymc_skewgp._gaussian.tilted import SiteFunction
+from pymc_skewgp._gaussian.tilted import SiteFunction, TiltedMoments, cavity, next_sites
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
@@ -33,6 +35,10 @@ class SiteLogDensity:
     log_prob: SiteFunction
     offset: FloatArray
     factor: FloatArray
+
+    def off(self, off: FloatArray) -> FloatArray:
+        """Of each site, at predictors less their offset."""
+        return self.log_prob(self.offset + off)
 
     def __call__(self, coordinates: FloatArray) -> FloatArray:
         """Of columns of coordinates, shape (r, N)."""
@@ -95,8 +101,7 @@ class CoordinateGaussian:
         return -self.log_ratio(coordinates, self.white(coordinates))
 
 
-@dataclass(frozen=True)
-class SiteMarginals:
+class SiteMarginals(NamedTuple):
     """EP's Gaussian of each predictor and the site that is in it, for what draws leave out.
 
     Attributes
@@ -110,16 +115,28 @@ class SiteMarginals:
     tau: FloatArray
     nu: FloatArray
 
-    def missing(self, sites: SiteLogDensity, n_draws: int, power: int = 0) -> FloatArray:
+    def missing(self, log_prob: SiteFunction, n_draws: int, power: int = 0) -> FloatArray:
         """Share of the evidence in tails of each predictor that draws hardly meet, shape (n,).
 
         Or, with a power, what is there of a moment; see `missing_of_functions`.
         """
         off = self.mean + np.sqrt(self.variance) * HERMITE_NODES[:, None]
         with np.errstate(over="ignore"):
-            log_ratio = sites.log_prob(sites.offset + off)
+            log_ratio = log_prob(off)
         log_ratio -= (self.nu - 0.5 * self.tau * off) * off
         return missing_of_functions(log_ratio.T, n_draws, power)
+
+    def before_noise(self, sites: TiltedMoments, noise: FloatArray) -> "SiteMarginals":
+        """Of predictors that have this noise beside; `sites` without it.
+
+        Their sites follow from these, but for digits where a site takes all that noise leaves.
+        """
+        centre, left = cavity(*self, LEAST_CAVITY / self.variance)
+        wide, none, noisy = left + noise, np.zeros(noise.size), noise > 0.0
+        new = next_sites(sites, centre, wide, none, none, none)
+        tau, nu = np.where(noisy, new.tau, self.tau), np.where(noisy, new.nu, self.nu)
+        variance = wide / (1.0 + wide * tau)
+        return SiteMarginals(variance * (centre / wide + nu), variance, tau, nu)
 
 
 def coordinate_gaussian(factor: FloatArray, tau: FloatArray, nu: FloatArray) -> CoordinateGaussian:

@@ -394,7 +394,7 @@ def squared_gaps_of(cov: FloatArray, noise: FloatArray) -> Callable[[slice], Flo
 # Relative ESS that the true weights of a surrogate's draws have to have.
 _LEAST_PAIRS_ALIKE = 0.8
 # Share of the evidence in tails that draws hardly meet, from which on they are tempered.
-_LARGEST_UNSEEN = 0.005
+LARGEST_UNSEEN = 0.005
 # Share of impossible draws under several sites, whose ends EP does not see together: with a tenth
 # of them standard deviations were a tenth too small. One site's moments are those of quadrature.
 _MOST_IMPOSSIBLE = 0.01
@@ -475,7 +475,7 @@ class SiteSampler:
             error = float(np.hypot(estimate.std_error, unseen))
             estimate = estimate._replace(std_error=error)
             # Weights of draws that all missed a tail are all alike.
-            near = unseen <= _LARGEST_UNSEEN
+            near = unseen <= LARGEST_UNSEEN
             if not (near and settings.accepts_first(estimate, "draws", n_sites)):
                 result = self._tempered(n_pairs, rng)
                 warn_of_few(result.log_prob, n_pairs, settings.largest_se)

@@ -159,7 +159,7 @@ def site_tails(
 
     Looked at are the sites that lack most by themselves, and the target along their directions.
     """
-    own = marginals.missing(sites, n_draws)
+    own = marginals.missing(sites.off, n_draws)
     along = solve_triangular(gaussian.chol, sites.factor.T, lower=True)
     along /= np.linalg.norm(along, axis=0)
     most = min(cg.MOST, max(1, _MOST_EVALUATIONS // (HERMITE_NODES.size * own.size)))
@@ -170,7 +170,7 @@ def site_tails(
     )
     lacking = max(float(np.linalg.norm(missing)), float(np.linalg.norm(own)))
     if lacking <= least:
-        third = marginals.missing(sites, n_draws, power=3)
+        third = marginals.missing(sites.off, n_draws, power=3)
         if not moments or own.size > cg.MOST or third.max() <= _LEAST_THIRD:
             return None
     # In units of q: the prior's deviation along each direction, as far as it reaches.
@@ -478,7 +478,7 @@ class PairProposal(EPPairs):
 
     def missing(self, n_draws: int) -> float:
         """See `EPPairs`."""
-        missing = self.marginals.missing(self.sites, n_draws)
+        missing = self.marginals.missing(self.sites.off, n_draws)
         if self.tails is not None:
             missing[self.tails.covered] = 0.0
         return float(missing @ missing)

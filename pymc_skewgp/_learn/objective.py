@@ -407,16 +407,18 @@ class Objective:
     def estimates(self, point: Point, n_draws: int, seed: int) -> list[Estimate]:
         """Log evidence of every term and batch with its error, no gradient."""
         found = []
+        for terms, sites in self.known_at(point):
+            if isinstance(terms, FactorTerms):
+                found.append(factor_estimate(terms, sites, n_draws, seed))
+            else:
+                found.append(evidence_gradient.evidence_estimate(terms, n_draws, seed, sites=sites))
+        return found
+
+    def known_at(self, point: Point) -> Iterator[tuple[Any, SitesGiven | None]]:
+        """The matrices of every term and batch, with their sites."""
         for compiled in self.terms:
             for batch in self.batches:
-                terms, sites = compiled(point, batch), compiled.sites(point, batch)
-                if isinstance(terms, FactorTerms):
-                    found.append(factor_estimate(terms, sites, n_draws, seed))
-                else:
-                    found.append(
-                        evidence_gradient.evidence_estimate(terms, n_draws, seed, sites=sites)
-                    )
-        return found
+                yield compiled(point, batch), compiled.sites(point, batch)
 
     def _value(self, point: Point, evidence: Evidence) -> Value:
         log_prior, slopes = self.log_prior.with_slopes(point)

@@ -231,12 +231,16 @@ class SideBySide(NamedTuple):
     tau, nu : ndarray, shape (P, n)
     log_prob, residual : ndarray, shape (P,)
         See `BlockEP`.
+    mean, variance : ndarray, shape (P, n)
+        Of the predictors.
     """
 
     tau: FloatArray
     nu: FloatArray
     log_prob: FloatArray
     residual: FloatArray
+    mean: FloatArray
+    variance: FloatArray
 
 
 def fit_side_by_side(
@@ -293,7 +297,8 @@ def fit_side_by_side(
         share = np.where(moves, damping, 0.0)[:, None]
         tau, nu = tau + share * (new_tau - tau), nu + share * (new_nu - nu)
     log_scales = new.log_scales(tau.ravel(), nu.ravel()).reshape(tau.shape)
-    return SideBySide(tau, nu, (counts * log_scales).sum(axis=1) + constant, residual)
+    log_prob = (counts * log_scales).sum(axis=1) + constant
+    return SideBySide(tau, nu, log_prob, residual, mean, variance)
 
 
 def _white_marginals(

@@ -1,6 +1,6 @@
 """Mirrored pairs of coordinates under the sites of many rows, about one mode or several."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,7 +14,12 @@ from pymc_skewgp._gaussian.blocks.ep import Blocks, LocalBlocks, rough_blocks
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian, coordinate_gaussian
 from pymc_skewgp._gaussian.escalation import DEFAULT
 from pymc_skewgp._gaussian.modes import POWER, Mode, Target, find_modes
-from pymc_skewgp._gaussian.weights import log_mean_exp, normalized_weights
+from pymc_skewgp._gaussian.weights import (
+    Estimate,
+    log_mean_exp,
+    normalized_weights,
+    relative_ess,
+)
 from pymc_skewgp._validation import FloatArray
 
 # Mirrored pairs about several modes, for factors that are not log-concave.
@@ -349,3 +354,53 @@ class BlockPairs(mirrored.EPPairs):
     def missing(self, n_draws: int) -> float:
         """See `EPPairs`."""
         return float(self.blocks.total("missing", n_draws))
+
+
+# Pairs of many problems with n rows each, side by side: log densities of all are one call.
+
+
+def singles_side_by_side(
+    gaussians: Sequence[CoordinateGaussian],
+    factor: FloatArray,
+    log_prob: Callable[[FloatArray], FloatArray],
+    n_pairs: int,
+    rngs: Sequence[np.random.Generator],
+) -> Iterator[tuple[FloatArray, FloatArray, Estimate]]:
+    """One member of each of so many pairs, picked by weight, for each of P problems.
+
+    Parameters
+    ----------
+    gaussians : sequence of CoordinateGaussian
+        EP's.
+    factor : ndarray, shape (P, n, r)
+    log_prob : callable
+        Of predictors less their offset, shape (N, P, n): of all sites of each, shape (N, P).
+    n_pairs : int
+        Two at least.
+    rngs : sequence of Generator
+
+    Yields
+    ------
+    coordinates : ndarray, shape (n_pairs, r)
+    log_weights : ndarray, shape (n_pairs,)
+        Of the pairs.
+    estimate : Estimate
+        Log of their mean, by independent pairs; no Pareto k.
+    """
+    n_draws, (size, n, r) = 2 * n_pairs, factor.shape
+    eta, logs = np.empty((n_draws, size, n)), np.empty((n_draws, size))
+    every = []
+    for p, (gaussian, rng) in enumerate(zip(gaussians, rngs, strict=True)):
+        half = rng.standard_normal((r, n_pairs))
+        white = np.hstack([half, -half])
+        every.append(gaussian.of_white(white))
+        np.matmul(every[p].T, factor[p].T, out=eta[:, p])
+        logs[:, p] = gaussian.log_ratio(every[p], white)
+    logs += log_prob(eta)
+    for c, rng, own in zip(every, rngs, logs.T, strict=True):
+        pairs = mirrored.Pairs(c[:, :n_pairs], c[:, n_pairs:], *own.reshape(2, -1))
+        log_weights = pairs.log_weights
+        value, share = log_mean_exp(log_weights), relative_ess(log_weights)
+        error = float(np.sqrt(max(1.0 / share - 1.0, 0.0) / (n_pairs - 1)))
+        drawn = mirrored.picked(pairs, rng.random(n_pairs)).T
+        yield drawn, log_weights, Estimate(value, error, share, np.inf)

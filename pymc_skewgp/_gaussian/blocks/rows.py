@@ -7,6 +7,7 @@ and the last steps that these have taken, and returns sums of size r x r at most
 
 from abc import ABC, abstractmethod
 from copy import copy
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -22,9 +23,8 @@ from pymc_skewgp._gaussian.compiled.row_sites import (
     row_slopes,
 )
 from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, log_ndtr_table
-from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
+from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity, SiteMarginals
 from pymc_skewgp._gaussian.modes import Target
-from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, missing_of_functions
 from pymc_skewgp._gaussian.tilted import (
     SiteFactors,
     Tilted,
@@ -438,19 +438,10 @@ class RowBlock(SiteSteps):
         """Find the marginals of N(mean, spread spread')."""
         self._mean, self._variance = self.factor @ mean, self._variances(spread)
 
-    def sites_before_noise(
-        self, sites: BlockSites, noise: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Of predictors that have this noise, after EP; `sites` without it.
-
-        Their sites follow from these, but for digits where a site takes all that noise leaves.
-        """
-        known = self._mean, self._variance, self.tau, self.nu, LEAST_CAVITY / self._variance
-        centre, left = cavity(*known)
-        none = np.zeros(self.n_rows)
-        new = next_sites(sites, centre, left + noise, none, none, none)
-        noisy = noise > 0.0
-        return np.where(noisy, new.tau, self.tau), np.where(noisy, new.nu, self.nu)
+    @property
+    def marginals(self) -> SiteMarginals:
+        """Of the predictors, by the last `tilt` or `place`."""
+        return SiteMarginals(self._mean, self._variance, self.tau, self.nu)
 
     def log_prob(self, coordinates: FloatArray) -> FloatArray:
         """Sum over the rows of log p, for columns of coordinates (r, N): n r N operations."""
@@ -490,13 +481,9 @@ class RowBlock(SiteSteps):
     def missing(self, n_draws: int) -> float:
         """Sum over the rows of squared shares of the evidence in tails that draws hardly meet."""
         total = 0.0
-        sd = np.sqrt(self._variance)
         for rows in self._slices(_ROWS_OF_TAILS if self.sites.divisible else self.n_rows):
-            eta = self._mean[rows] + sd[rows] * HERMITE_NODES[:, None]
-            with np.errstate(over="ignore"):
-                log_ratio = self.sites.log_prob(rows, eta)
-            log_ratio -= (self.nu[rows] - 0.5 * self.tau[rows] * eta) * eta
-            missing = missing_of_functions(log_ratio.T, n_draws)
+            own = SiteMarginals(*(x[rows] for x in self.marginals))
+            missing = own.missing(partial(self.sites.log_prob, rows), n_draws)
             total += float(np.sum(self._some_counts(rows) * missing**2))
         return total
 

@@ -324,12 +324,6 @@ class ModelFunctions:
         """Values of the functions in one draw, as far as they are known."""
         return sum(part.size for part in self._parts if part is not None)
 
-    @property
-    def side_by_side(self) -> bool:
-        """Whether draws may be made so: see `draws_of_many`."""
-        (first, *others) = self._parts
-        return not others and first is not None and not first.has_sites
-
     def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
         for point in points:
@@ -424,7 +418,6 @@ class _BlockFunctions:
             self._latent = LatentAtPoint(model, block, {"mode": PLAIN})
         elif not self.is_white:
             self._prior = plain_function(self._inputs, list(block.prior))
-        self.has_sites = design is not None
         self.observed = [x.name for x in block.observed] + [x.name for x in block.sites]
         self._values = block.values
         self._rvs = [model.values_to_rvs[value] for value in block.values]

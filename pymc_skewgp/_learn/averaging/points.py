@@ -22,15 +22,15 @@ from pymc_skewgp._gaussian.weights import (
 )
 from pymc_skewgp._learn.coordinates import Pattern, Point
 from pymc_skewgp._learn.factor_evidence import (
-    FactorStart,
-    factor_sampler,
+    Drawn,
+    drawn_alone,
+    drawn_together,
     factor_start,
-    gaussian_draws,
     go_by_factors,
     log_likelihood_at,
     n_together,
-    together,
 )
+from pymc_skewgp._learn.factor_rows import FactorStart
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
 from pymc_skewgp._observations.sites import SitesGiven
@@ -92,33 +92,29 @@ class FactorTask:
         Its vector, of arrays.
     labels : sequence of str
         Of the entries of the vector.
-    start : FactorStart or None
-        Of EP.
+    start : FactorStart, Drawn or None
+        Of EP, or all that is wanted.
     """
 
     terms: FactorTerms
     sites: SitesGiven | None
     joint: JointGaussian
     labels: Sequence[str] = ()
-    start: FactorStart | None = None
+    start: FactorStart | Drawn | None = None
 
     def __call__(
         self, count: int, n_candidates: int, rng: np.random.Generator
     ) -> DrawsWithEvidence:
         """See `Task`."""
-        with few_blas_threads(self.terms.n_factorised):
-            if self.sites is None and np.isfinite(self.terms.value).all():
-                rows, found, c = gaussian_draws(self.terms, self.start, count, rng)
-            else:
-                rows, sampler = factor_sampler(self.terms, self.sites, self.start)
-                drawn = sampler.singles(max(count, n_candidates), rng)
-                c = drawn.draws[systematic_resample(drawn.log_weights, count, rng)]
-                assert drawn.log_prob is not None
-                found = drawn.log_prob
-        z = c @ self.joint.factor[:, rows.own.order].T + self.joint.mean
+        found = self.start
+        if not isinstance(found, Drawn):
+            size = max(count, n_candidates)
+            with few_blas_threads(self.terms.n_factorised):
+                found = drawn_alone(self.terms, self.sites, found, size, rng)
+        z = found.resampled(count, rng) @ self.joint.factor.T + self.joint.mean
         self._refuse_unbounded(z)
-        value = found.value + float(self.terms.log_constant)
-        return DrawsWithEvidence(value, found.std_error, found.relative_ess, z)
+        value, std_error, share, _ = found.log_prob
+        return DrawsWithEvidence(value + float(self.terms.log_constant), std_error, share, z)
 
     def log_likelihood(self, z: FloatArray) -> float:
         """Of a vector; the coordinates left open by it move no predictor."""
@@ -170,36 +166,44 @@ def _of_factors(case: Case) -> FactorTask:
     return FactorTask(terms, known, joint)
 
 
-def _begun(every: Iterator[list[Task]]) -> Iterator[list[Task]]:
-    """With EP of those of factors begun where it ends, of many points side by side."""
+# Tasks at one point with what is wanted of each: draws, and a generator.
+_Wanted = tuple[list[Task], int, np.random.Generator]
+
+
+def _begun(every: Iterator[_Wanted], n_candidates: int) -> Iterator[_Wanted]:
+    """Those of factors drawn side by side, or with EP begun where it ends, at many points."""
     starts: dict[int, FactorStart | None] = {}
-    waiting: list[list[Task]] = []
+    waiting: list[_Wanted] = []
     size, kinds = 0, list[bool]()
-    for parts in every:
+    for parts, count, rng in every:
         kinds = kinds or [_is_of_factors(x) for x in parts]  # as at all other points
         pairs = zip(parts, kinds, strict=True)
-        waiting.append([_of_factors(x) if own and isinstance(x, Case) else x for x, own in pairs])
-        own = [x for x in waiting[-1] if isinstance(x, FactorTask)]
-        size = size or max((n_together(x.terms) for x in own), default=1)
+        known = [_of_factors(x) if own and isinstance(x, Case) else x for x, own in pairs]
+        waiting.append((known, count, rng))
+        factors = [x for x in known if isinstance(x, FactorTask)]
+        size = size or max((n_together(x.terms) for x in factors), default=1)
         if len(waiting) >= size:
-            yield from _begun_together(waiting, starts)
+            yield from _begun_together(waiting, starts, n_candidates)
             waiting = []
-    yield from _begun_together(waiting, starts)
+    yield from _begun_together(waiting, starts, n_candidates)
 
 
 def _begun_together(
-    waiting: list[list[Task]], starts: dict[int, FactorStart | None]
-) -> Iterator[list[Task]]:
-    for i, task in enumerate(waiting[0] if waiting else []):
+    waiting: list[_Wanted], starts: dict[int, FactorStart | None], n_candidates: int
+) -> Iterator[_Wanted]:
+    n_pairs = max([n_candidates // 2, *(count for _, count, _ in waiting)])
+    rngs = [rng for *_, rng in waiting]
+    for i, task in enumerate(waiting[0][0] if waiting else []):
         if not isinstance(task, FactorTask):
             continue
         # One start for all, so that a task's result is that of its point.
-        tasks = [own for parts in waiting if isinstance(own := parts[i], FactorTask)]
+        tasks = [own for parts, *_ in waiting if isinstance(own := parts[i], FactorTask)]
         with few_blas_threads(task.terms.n_factorised):
             start = starts[i] = starts.get(i) or factor_start(task.terms, task.sites)
-            ends = start and together([(own.terms, own.sites) for own in tasks], start)
+            known = [(own.terms, own.sites) for own in tasks]
+            ends = start and drawn_together(known, start, n_pairs, rngs)
         each = zip(waiting, tasks, ends or [None] * len(tasks), strict=True)
-        for parts, own, end in each:
+        for (parts, *_), own, end in each:
             parts[i] = replace(own, start=end or start)
     yield from waiting
 
@@ -214,16 +218,14 @@ def run_tasks(
     """Results in the order of the points, each with a generator of its own."""
     rngs = rng.spawn(len(counts))
     mapped = partial(_mapped, n_jobs=n_jobs)
-    every = _begun(tasks)
+    every = _begun(zip(tasks, counts, rngs, strict=True), n_candidates)
     first = next(every)
     every = chain([first], every)
-    if len(first) == 1 and isinstance(first[0], Case):
-        cases = (case for (case,) in every if isinstance(case, Case))
+    if len(first[0]) == 1 and isinstance(first[0][0], Case):
+        cases = (case for ((case,), *_) in every if isinstance(case, Case))
         yield from draws_of_many(cases, counts, n_candidates, rngs, mapped)
         return
-    yield from mapped(
-        _run, ((*given, n_candidates) for given in zip(every, counts, rngs, strict=True))
-    )
+    yield from mapped(_run, ((*given, n_candidates) for given in every))
 
 
 def _mapped(

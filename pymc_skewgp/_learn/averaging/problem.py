@@ -17,6 +17,7 @@ from pymc_skewgp._learn import problem
 from pymc_skewgp._learn.averaging import model_functions as named
 from pymc_skewgp._learn.averaging.points import EqualDraws, Task
 from pymc_skewgp._learn.coordinates import Coordinates, Pattern, Point, Searched, free_variable
+from pymc_skewgp._learn.factor_evidence import operations_of_draws
 from pymc_skewgp._learn.objective import CompiledLogPrior, Objective, compile_objective
 from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._model.gp.latent_draws import LatentDraws, LatentGivenData, latent_tree
@@ -28,6 +29,7 @@ from pymc_skewgp._model.graph.joint_gaussian import in_covariance_coordinates
 from pymc_skewgp._model.ops.plain_mode import PLAIN, untraced
 from pymc_skewgp._observations.likelihood import as_inputs
 from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs
+from pymc_skewgp._posterior.site_evidence import FactorTerms
 from pymc_skewgp._validation import FloatArray
 
 # The prior of hyperparameters as a proposal: importance sampling draws a share from it for good.
@@ -139,11 +141,6 @@ class ProcessFunctions:
         """Values of the functions in one draw."""
         return self._latent.size
 
-    @property
-    def side_by_side(self) -> bool:
-        """Whether draws may be made so: see `draws_of_many`."""
-        return not self._latent.has_sites
-
     def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
         trace = named.dataset_of(self._objective, points, np.arange(len(points))[None])
@@ -179,7 +176,8 @@ def likelihoods_of(draws: EqualDraws, at_points: Sequence[Any]) -> Any:
 
 _DIMENSIONS = ("chain", "draw")
 _MOST_DRAWN = 10_000  # rows at which f is drawn
-_QUICK_EVIDENCES, _QUICK_ROWS = 1024, 100
+# Exact evidences where one takes no more operations than these.
+_QUICK_EVIDENCES, _QUICK = 1024, 10**6
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,12 +219,14 @@ class IntegrationProblem:
     def evidences(self, least: int) -> int:
         """Exact ones, where nothing is asked for.
 
-        More where draws at many hyperparameters are made side by side, the fewer the more rows, so
-        that the time stays about the same.
+        More where draws at many hyperparameters are made side by side, the fewer the more they
+        take, so that the time stays about the same.
         """
-        if not self.latent.side_by_side:
+        assert isinstance(self.objective, Objective)
+        known = list(self.objective.known_at(self.origins[0]))
+        if len(known) > 1 and not all(isinstance(terms, FactorTerms) for terms, _ in known):
             return least
-        share = min(1.0, (_QUICK_ROWS / max(self.n_rows, 1)) ** 2)
+        share = min(1.0, _QUICK / sum(operations_of_draws(*own) for own in known))
         return max(least, int(share * _QUICK_EVIDENCES))
 
     @property

@@ -20,7 +20,6 @@ from pymc_skewgp._model.gp import process
 from pymc_skewgp._model.gp.functions import hyperparameters
 from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt, data_of_model, process_beyond
 from pymc_skewgp._model.graph.collapsed import OwnScale, with_coefficients
-from pymc_skewgp._model.graph.data_sites import KnownSites
 from pymc_skewgp._model.ops.densities import sun_of_process
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._observations import likelihood as base
@@ -377,11 +376,6 @@ class LatentGivenData:
             )
             end = self.n_signs + self.size
             self._units |= {i: np.array([i]) for i in range(end - n_coefficients, end)}
-
-    @property
-    def has_sites(self) -> bool:
-        """Whether observations are no rows."""
-        return any(isinstance(part, KnownSites) for part in self._known)
 
     def each(
         self, trace: Dataset, description: str, progressbar: bool, *, along_path: bool = False

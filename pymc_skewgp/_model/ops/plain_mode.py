@@ -28,6 +28,7 @@ from pytensor.link.basic import PerformLinker
 from pytensor.link.utils import gc_helper, raise_with_op
 from pytensor.scalar.basic import autocast_float, autocast_int
 from pytensor.scalar.math import Log1mexp, Softplus, TriGamma
+from pytensor.tensor.basic import Alloc, Eye
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorConstant
@@ -462,6 +463,9 @@ def _rebuilt(graphs: Sequence[Any], known: Mapping[Any, Any]) -> list[Any]:
 
 def _outputs(node: Any, inputs: list[Any]) -> list[Any]:
     """Of an operation on wider inputs; on those of its own types, where it takes no others."""
+    if isinstance(node.op, Alloc | Eye):  # to infer the shape anew takes 20 ms
+        dtype = inputs[0].type.dtype if isinstance(node.op, Alloc) else node.op.dtype
+        return Apply(node.op, inputs, [node.outputs[0].type.clone(dtype=dtype)()]).outputs
     try:
         outputs: list[Any] = node.op.make_node(*inputs).outputs
         return outputs

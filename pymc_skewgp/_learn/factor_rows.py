@@ -1,0 +1,408 @@
+r"""EP of white coordinates c, c ~ N(0, I), under rows and sites, with the gradient.
+
+Of the exact evidence derivatives are means over the posterior, with g and h the first two
+derivatives of log p in the predictor :math:`\eta_i = a_i + F_i c`, and of rows the noise is in p:
+
+.. math:: \partial_{F_i} = \mathrm E(g_i c), \quad \partial_{a_i} = \mathrm E(g_i), \quad
+    \partial_{\sigma_i^2} = \tfrac12 \mathrm E(g_i^2 + h_i).
+"""
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_skewgp._gaussian.blocks.ep import (
+    BlockEP,
+    LocalBlocks,
+    fit_blocks,
+    gaussian_of,
+)
+from pymc_skewgp._gaussian.blocks.rows import FactorGradient, Pattern, RowBlock, row_block
+from pymc_skewgp._gaussian.coordinate_gaussian import (
+    CoordinateGaussian,
+)
+from pymc_skewgp._gaussian.tilted import KnownProducts
+from pymc_skewgp._gaussian.weights import (
+    IntArray,
+)
+from pymc_skewgp._observations.sites import SitesGiven
+from pymc_skewgp._posterior.blocks_at import (
+    LearntFunctions,
+    LearntRows,
+    LearntSites,
+    slopes_of_limits,
+)
+from pymc_skewgp._posterior.site_evidence import FactorTerms
+from pymc_skewgp._validation import FloatArray
+
+_MAX_SWEEPS = 100
+# Where a factor is all but flat a step goes a million times too far.
+_NEWTON_STEPS, _GAIN, _LEAST_STEP = 50, 1e-3, 1e-12
+# Residual for a number, whose error goes with its square, or for a proposal.
+VALUE_TOLERANCE = 1e-2
+# Residual above which EP's number means nothing: beside non-concave factors it may be any.
+_ROUGH = 1.0
+
+# Terms at hyperparameters, with their sites.
+Known = tuple[FactorTerms, SitesGiven | None]
+# Tau and nu of each part.
+Sites = list[tuple[FloatArray, FloatArray]]
+
+
+class FactorStart(NamedTuple):
+    """Where EP has ended, at these terms: where it begins at those of other hyperparameters.
+
+    Attributes
+    ----------
+    terms : FactorTerms
+    sites : list of (ndarray, ndarray)
+        Tau and nu of each part.
+    products : KnownProducts or None
+        Of the functions, where there are any.
+    patterns : list of Pattern or None
+        Of each part's predictors.
+    log_prob : float
+        EP's log evidence, without the constant.
+    """
+
+    terms: FactorTerms
+    sites: Sites
+    products: KnownProducts | None
+    patterns: list[Pattern | None]
+    log_prob: float
+
+
+# Of so many coordinates one: fewer save less than they cost.
+_FEWEST = 4
+
+
+class OwnCoordinates(NamedTuple):
+    """Coordinates that move one predictor each, no two of them the same; none, where few do.
+
+    Attributes
+    ----------
+    rows : ndarray of int, shape (m,)
+        Predictor of each.
+    order : ndarray of int, shape (r,)
+        All coordinates, these first.
+    noise : ndarray, shape (..., n)
+        Variance of the predictors by them.
+    """
+
+    rows: IntArray
+    order: IntArray
+    noise: FloatArray
+
+    @property
+    def size(self) -> int:
+        """Number m."""
+        return self.rows.size
+
+    @classmethod
+    def of(cls, terms: FactorTerms) -> "OwnCoordinates":
+        """Of terms, or of stacked ones; none of rows that stand for several."""
+        n, r = terms.factor.shape[-2:]
+        moved = (terms.factor != 0.0).reshape(-1, n, r).any(axis=0)
+        repeated, k = np.zeros(n, dtype=bool), terms.value.shape[-1]
+        if k and terms.counts.shape == terms.value.shape:
+            repeated[:k] = (terms.counts != 1.0).reshape(-1, k).any(axis=0)
+        alone = np.flatnonzero((moved.sum(axis=0) == 1) & ~repeated[moved.argmax(axis=0)])
+        rows, first = np.unique(moved[:, alone].argmax(axis=0), return_index=True)
+        most = r - 1 if _FEWEST * rows.size >= r else 0
+        rows, columns = rows[:most], alone[first][:most]
+        noise = np.zeros(terms.offset.shape)
+        noise[..., rows] = terms.factor[..., rows, columns] ** 2
+        return cls(rows, np.concatenate([columns, np.delete(np.arange(r), columns)]), noise)
+
+    def in_order(self, c: FloatArray) -> FloatArray:
+        """Draws (N, r) of coordinates in this order, in that of the terms."""
+        found = np.empty(c.shape)
+        found[:, self.order] = c
+        return found
+
+    def beside(
+        self, others: CoordinateGaussian, factor: FloatArray, tau: FloatArray, nu: FloatArray
+    ) -> CoordinateGaussian:
+        """All coordinates, in this order as those of `factor`, under sites of all predictors."""
+        own, first = factor[self.rows], np.arange(self.size)
+        known = tau[self.rows], nu[self.rows]
+        return others.beside(own[first, first], own[:, self.size :], *known)
+
+
+# Of one less the share of a row's variance that its site takes: a site that takes all is a point.
+_LEAST_SHARE = 1e-6
+
+
+def through_noise(
+    tau: FloatArray, nu: FloatArray, noise: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Sites of predictors that noise of these variances is added to; of negative ones back."""
+    ratio = np.maximum(1.0 + tau * noise, _LEAST_SHARE)
+    return tau / ratio, nu / ratio
+
+
+def set_points(terms: FactorTerms, tau: FloatArray, nu: FloatArray) -> None:
+    """Sites of values that are known, the first of all, also of stacked terms: they are exact."""
+    k, point = terms.value.shape[-1], np.isfinite(terms.value)
+    noise, value = terms.noise[point], (terms.value - terms.offset[..., :k])[point]
+    tau[..., :k][point], nu[..., :k][point] = 1.0 / noise, value / noise
+
+
+class FactorRows:
+    """Predictors of coordinates under rows and sites, in blocks.
+
+    EP goes without the coordinates that one row alone has, such as an effect of each row: to a
+    row they are noise of its predictor. Draws have them first; see `OwnCoordinates`.
+
+    Parameters
+    ----------
+    terms : FactorTerms
+        Arrays.
+    sites : SitesGiven or None
+        On the last predictors.
+    start : FactorStart, optional
+        Of the same rows.
+    """
+
+    def __init__(
+        self, terms: FactorTerms, sites: SitesGiven | None, start: FactorStart | None = None
+    ) -> None:
+        self.terms, self.sites = terms, sites
+        self._start = start
+        self.parts = parts = parts_of(terms, sites, None if start is None else start.products)
+        self.own = own = OwnCoordinates.of(terms)
+        self._factor = terms.factor[:, own.order]
+        patterns = [None] * len(parts) if start is None else start.patterns
+        self._of_ep = [
+            row_block(self._factor[rows, own.size :], part.with_noise(own.noise[rows]), pattern)
+            for (rows, part), pattern in zip(parts, patterns, strict=True)
+        ]
+
+    @cached_property
+    def _blocks(self) -> list[RowBlock]:
+        """Of all coordinates."""
+        if not self.own.size:
+            return self._of_ep
+        return [row_block(self._factor[rows], part) for rows, part in self.parts]
+
+    @property
+    def blocks(self) -> LocalBlocks:
+        """Of all coordinates."""
+        return LocalBlocks(self._blocks)
+
+    def fit(self, tol: float) -> BlockEP:
+        """EP, from the start or from Laplace's sites; Laplace's own Gaussian where EP fails."""
+        if self._start is not None:
+            ended = self._start.terms is self.terms
+            found = self._ended(self._start) if ended else self._by_ep(self._start.sites, tol)
+            if found is not None:
+                return found
+        self._begin_at_mode()
+        found = self._by_ep([(block.tau, block.nu) for block in self._blocks], tol)
+        return self._at_mode() if found is None else found
+
+    def _begin(self, sites: Sites) -> LocalBlocks:
+        each = zip(self._of_ep, self.parts, self._exact(sites), strict=True)
+        for block, (rows, _), known in each:
+            block.tau, block.nu = through_noise(*known, self.own.noise[rows])
+        return LocalBlocks(self._of_ep)
+
+    def _ended(self, start: FactorStart) -> BlockEP:
+        """What EP would find by one more sweep, which says whether sites are log-concave."""
+        blocks = self._begin(start.sites)
+        gaussian = gaussian_of(blocks.total("sums"))
+        known = self.sites is None or self.sites.log_concave
+        blocks.total("place" if known else "tilt", gaussian.mean, gaussian.spread)
+        return BlockEP(gaussian, start.log_prob, 0, VALUE_TOLERANCE)
+
+    def _by_ep(self, sites: Sites, tol: float) -> BlockEP | None:
+        """From these sites; None where it fails, as by cavities without a variance."""
+        blocks = self._begin(sites)
+        try:
+            found = fit_blocks(blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
+        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+            return None
+        return found if np.isfinite(found.log_prob) and found.residual < _ROUGH else None
+
+    def found(self, ep: BlockEP) -> FactorStart:
+        """After `fit`."""
+        products = products_of(self.parts)
+        sites = [
+            through_noise(block.tau, block.nu, -self.own.noise[rows])
+            for block, (rows, _) in zip(self._of_ep, self.parts, strict=True)
+        ]
+        patterns = [block.pattern for block in self._of_ep]
+        return FactorStart(self.terms, sites, products, patterns, ep.log_prob)
+
+    def whole(self, ep: BlockEP) -> CoordinateGaussian:
+        """EP's Gaussian of all coordinates; the blocks keep its marginals."""
+        own, gaussian = self.own, ep.gaussian
+        if not own.size:
+            return gaussian
+        if gaussian.mean.size < own.order.size:
+            each = zip(self._of_ep, self.parts, strict=True)
+            known = [x.marginals.before_noise(part, own.noise[rows]) for x, (rows, part) in each]
+            self._set([(x.tau, x.nu) for x in known])
+            tau = np.concatenate([block.tau for block in self._blocks])
+            nu = np.concatenate([block.nu for block in self._blocks])
+            gaussian = own.beside(gaussian, self._factor, tau, nu)
+        self.blocks.total("place", gaussian.mean, gaussian.spread)
+        return gaussian
+
+    def gradient(self, ep: BlockEP) -> tuple[FactorTerms, list[FloatArray]]:
+        """Of EP's evidence, in the terms and in parameters of the sites.
+
+        Where EP failed of the density at the mode.
+        """
+        if not ep.residual < _ROUGH:
+            return self.gradient_by_draws(ep.gaussian.mean[None], np.ones(1))
+        gaussian = self.whole(ep)
+        found = [block.gradient(gaussian.mean, gaussian.spread) for block in self._blocks]
+        numbers = [
+            part.slopes_of_numbers(x) for (_, part), x in zip(self.parts, found, strict=True)
+        ]
+        return self._in_terms(found, numbers)
+
+    def slopes(self, eta: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        """Two derivatives of log p of each row of each part, once, at predictors less offset.
+
+        Of shape (N, n) each.
+        """
+        found = []
+        for own, part in self.parts:
+            if isinstance(part, LearntRows):
+                found.append(part.slopes(slice(None), np.ascontiguousarray(eta[:, own])))
+            else:
+                assert self.sites is not None
+                found.append(self.sites.slopes(eta[:, own] + self.terms.offset[own]))
+        return found
+
+    def gradient_by_draws(
+        self, c: FloatArray, weights: FloatArray
+    ) -> tuple[FactorTerms, list[FloatArray]]:
+        """Of the exact evidence, by weighted draws of the coordinates, shape (N, r)."""
+        eta = c @ self._factor.T
+        found, numbers = [], []
+        for (own, part), (first, second) in zip(self.parts, self.slopes(eta), strict=True):
+            counts = part.counts
+            pulled = weights[:, None] * first
+            factor = (counts * pulled).T @ c
+            offset = counts * pulled.sum(axis=0)
+            noise = 0.5 * counts * (weights @ (first**2 + second))
+            found.append(FactorGradient(factor, offset, noise, offset, offset))
+            if isinstance(part, LearntRows):
+                value = np.where(np.isnan(self.terms.value), 0.0, -offset)
+                limits = [x - self.terms.offset[own] for x in (self.terms.lower, self.terms.upper)]
+                deviation = np.sqrt(self.terms.noise)
+                in_limits = slopes_of_limits(
+                    limits[0], limits[1], self.terms.value, eta[:, own], deviation
+                )
+                moved = [counts * (weights @ x) for x in in_limits]
+                numbers.append([*moved, value, noise])
+            else:
+                assert self.sites is not None
+                at = eta[:, own] + self.terms.offset[own]
+                shares = np.broadcast_to(weights[:, None], at.shape)
+                known = self.sites.has_parameters
+                numbers.append(self.sites.in_parameters(at, shares) if known else [])
+        return self._in_terms(found, numbers)
+
+    def _in_terms(
+        self, found: list[FactorGradient], numbers: list[list[FloatArray]]
+    ) -> tuple[FactorTerms, list[FloatArray]]:
+        k = self.terms.value.size
+        rows, parameters = [np.zeros(0)] * 4, []
+        if k:
+            rows = [np.where(np.isfinite(x), x, 0.0) for x in numbers[0]]
+        if self.sites is not None:
+            parameters = numbers[-1]
+        factor = np.empty(self.terms.factor.shape)
+        factor[:, self.own.order] = np.concatenate([x.factor for x in found])
+        wrt = FactorTerms(
+            factor,
+            np.concatenate([x.offset for x in found]),
+            rows[0],
+            rows[1],
+            rows[2],
+            rows[3],
+            np.zeros_like(self.terms.counts),
+            np.float64(1.0),
+        )
+        return wrt, parameters
+
+    def _at_mode(self) -> BlockEP:
+        """Laplace's approximation, no fixed point of EP."""
+        value = self._begin_at_mode()
+        gaussian = gaussian_of(self.blocks.total("sums"))
+        half_log_det = float(np.log(gaussian.chol.diagonal()).sum())
+        return BlockEP(gaussian, value - half_log_det, _MAX_SWEEPS, np.inf)
+
+    def _begin_at_mode(self) -> float:
+        """Laplace's sites, and the log density at the mode.
+
+        About a wide prior's mean quadrature would be of nothing.
+        """
+        F, c = self._factor, np.zeros(self._factor.shape[1])
+        value = self._log_density(c)
+        for _ in range(_NEWTON_STEPS):
+            self._set(self._sites_about(F @ c))
+            step, size = gaussian_of(self.blocks.total("sums")).mean - c, 1.0
+            trial = self._log_density(c + step)
+            while not trial >= value and size > _LEAST_STEP:
+                size *= 0.5
+                trial = self._log_density(c + size * step)
+            if not trial > value + _GAIN:
+                break
+            c, value = c + size * step, trial
+        return value
+
+    def _set(self, sites: Sites) -> None:
+        for block, (tau, nu) in zip(self._blocks, self._exact(sites), strict=True):
+            block.tau, block.nu = tau, nu
+
+    def _exact(self, sites: Sites) -> Sites:
+        """Of points their own, which are exact."""
+        found = [(tau.copy(), nu.copy()) for tau, nu in sites]
+        set_points(self.terms, *found[0])
+        return found
+
+    def _log_density(self, c: FloatArray) -> float:
+        with np.errstate(all="ignore"):
+            return float(self.blocks.total("log_prob", c[:, None])[0] - 0.5 * c @ c)
+
+    def _sites_about(self, eta: FloatArray) -> Sites:
+        """Second-order expansions of log p, those of curvature."""
+        found = []
+        with np.errstate(all="ignore"):
+            slopes = self.slopes(eta[None])
+        for (own, _), (first, second) in zip(self.parts, slopes, strict=True):
+            tau = np.where(second[0] < 0.0, -second[0], 0.0)
+            tau = np.where(np.isfinite(tau), tau, 0.0)
+            pull = np.where(np.isfinite(first[0]), first[0], 0.0)
+            found.append((tau, pull + tau * eta[own]))
+        return found
+
+
+def parts_of(
+    terms: FactorTerms, sites: SitesGiven | None, products: KnownProducts | None
+) -> list[tuple[slice, LearntSites]]:
+    """Rows, then functions, with their places; of stacked terms one after the other."""
+    k = terms.value.shape[-1]
+    parts: list[tuple[slice, LearntSites]] = []
+    if k:
+        counts = terms.counts.ravel() if terms.counts.shape == terms.value.shape else None
+        columns = [x.ravel() for x in (terms.lower, terms.upper, terms.value, terms.noise)]
+        offset = terms.offset[..., :k].ravel()
+        parts.append((slice(0, k), LearntRows(columns, offset, np.zeros(offset.size), counts)))
+    if sites is not None:
+        offset = terms.offset[..., k:].ravel()
+        sd = np.sqrt(np.einsum("...i,...i->...", *[terms.factor[..., k:, :]] * 2)).ravel()
+        functions = LearntFunctions(sites, offset, np.zeros(offset.size), sd, products)
+        parts.append((slice(k, None), functions))
+    return parts
+
+
+def products_of(parts: list[tuple[slice, LearntSites]]) -> KnownProducts | None:
+    last = parts[-1][1]
+    return last.factors.known if isinstance(last, LearntFunctions) else None
