@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_skewgp._gaussian.compiled.rows import LEAST_SHRINKAGE, moments_at_nodes
+from pymc_skewgp._gaussian.compiled.rows import LEAST_SHRINKAGE
 from pymc_skewgp._gaussian.univariate import truncated_moments
 from pymc_skewgp._validation import FloatArray
 
@@ -338,6 +338,17 @@ class LineRule:
         return offset, turned + back, self._log_density(self._centre + offset)
 
 
+def _sums(terms: FloatArray, z: FloatArray) -> FloatArray:
+    """Of terms, of these times z, and times z^2, shape (3, n)."""
+    first = terms * z
+    return np.stack([terms.sum(axis=0), first.sum(axis=0), np.einsum("ij,ij->j", first, z)])
+
+
+def _of_sums(sums: FloatArray) -> LineMoments:
+    first, second = sums[1:] / sums[0]
+    return LineMoments(np.log(sums[0]), first, second - first**2)
+
+
 def _interleaved(nodes: FloatArray, between: FloatArray) -> FloatArray:
     joined = np.empty((nodes.shape[0] + between.shape[0], nodes.shape[1]))
     joined[::2], joined[1::2] = nodes, between
@@ -445,7 +456,7 @@ class SiteFactors:
         if rule.size * mean.size <= _MOST_KEPT:
             at, logs = rule.log_terms()
             logs += 0.5 * ((at - mean) / sd) ** 2
-            self._last_rule = np.ascontiguousarray(at.T), np.ascontiguousarray(logs.T)
+            self._last_rule = at, logs
         log_mass = found.log_mass - np.log(sd) - _LOG_SQRT_2PI
         shift = (centre - mean + found.shift) / sd
         # A factor that is not log-concave may widen the Gaussian: no site of EP can do that.
@@ -455,10 +466,25 @@ class SiteFactors:
         """By the nodes of the last rule, where the factors are known, if these still do."""
         if self._last_rule is None:
             return None
-        found = np.empty((3, mean.size))
-        if not moments_at_nodes(*self._last_rule, mean, sd, _WIDE, found) < _CHANGE:
-            return None
-        return Tilted(found[0], found[1], np.minimum(found[2], 1.0 - _LEAST_TAKEN))
+        nodes, logs = self._last_rule
+        with np.errstate(all="ignore"):
+            terms = (nodes - mean) / sd
+            terms *= -0.5 * terms
+            terms += logs
+            best, column = terms.argmax(axis=0), np.arange(mean.size)
+            top, centre = terms[best, column], nodes[best, column]
+            if not (np.maximum(terms[0], terms[-1]) < top - _WIDE).all():  # or not a number
+                return None
+            terms -= top
+            np.exp(terms, out=terms)
+            z = (nodes - centre) / sd
+            half, other = (_sums(terms[i::2], z[i::2]) for i in (0, 1))
+            found = _of_sums(half + other)
+            if not found.change(_of_sums(2.0 * half)) < _CHANGE:
+                return None
+        log_mass = top + found.log_mass - np.log(sd) - _LOG_SQRT_2PI
+        shift = (centre - mean) / sd + found.shift
+        return Tilted(log_mass, shift, np.minimum(found.variance, 1.0 - _LEAST_TAKEN))
 
     def nodes(self, mean: FloatArray, sd: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Predictors, shape (k, n), and their weights under N(mean_i, sd_i^2) times factor i."""

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import CubicHermiteSpline
 from scipy.special import ndtr, ndtri
 
 from pymc_skewgp._gaussian.weights import IntArray, mixture_cdf, mixture_density, weighted_error
@@ -304,6 +303,8 @@ def _by_cubics(table: LatentTable, density: FloatArray) -> tuple[FloatArray, Flo
     z, f = table.scores[inside], table.f[inside]
     if z.size < 2:
         return np.full(_SCORES.size, table.f.mean()), np.zeros(_SCORES.size)
+    from scipy.interpolate import CubicHermiteSpline  # a tenth of a second that few need
+
     chords = np.diff(f) / np.diff(z)
     most = 3.0 * np.minimum(np.append(chords, np.inf), np.insert(chords, 0, np.inf))
     with np.errstate(divide="ignore", over="ignore"):

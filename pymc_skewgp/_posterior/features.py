@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.cluster.vq import kmeans2
 from scipy.linalg.blas import dtrsm
 
 from pymc_skewgp._errors import ApproximationError
@@ -195,6 +194,8 @@ def cluster_centres(prior: "Prior", X: FloatArray, r: int) -> FloatArray:
         return part[np.unique(at, return_index=True)[1]]
     scaled = part[:, used] * scales[used]
     first = _spread_rows(scaled, r, rng)
+    from scipy.cluster.vq import kmeans2  # a sixth of a second that few need
+
     _, label = kmeans2(scaled, first, iter=_ITERATIONS, minit="matrix", missing="warn")
     counts = np.bincount(label, minlength=r)
     centres = np.stack([np.bincount(label, column, r) for column in part.T], axis=1)

@@ -120,50 +120,6 @@ def _summed(p, width):  # type: ignore[no-untyped-def]
     return log_mass, p + width * mean, width * width * second / total
 
 
-# Nats below the largest term of a sum, from which on terms are none.
-_NOTHING = 40.0
-
-
-@jit()
-def moments_at_nodes(nodes, logs, mean, sd, wide, found):  # type: ignore[no-untyped-def]
-    """Fill in log mass, mean and variance of N(mean_i, sd_i^2) times n factors, in its units.
-
-    `nodes` and `logs`, shape (n, K), K odd, are the nodes of a rule for each integral, and the log
-    of the factor there times the node's weight. Returned is the largest change from every second
-    node to all, means in deviations, variances relative; infinity where the ends of a rule are not
-    `wide` nats below its largest term.
-    """
-    changed = 0.0
-    terms = np.empty(nodes.shape[1])
-    for i in range(mean.size):
-        top, centre = -math.inf, mean[i]
-        for k in range(terms.size):
-            z = (nodes[i, k] - mean[i]) / sd[i]
-            terms[k] = logs[i, k] - 0.5 * z * z
-            if terms[k] > top:
-                top, centre = terms[k], nodes[i, k]
-        if not max(terms[0], terms[-1]) < top - wide:  # or not a number
-            return math.inf
-        half = 0.0, 0.0, 0.0
-        total = 0.0, 0.0, 0.0
-        for first in (0, 1):
-            for k in range(first, terms.size, 2):
-                if terms[k] > top - _NOTHING:
-                    z, mass = (nodes[i, k] - centre) / sd[i], math.exp(terms[k] - top)
-                    total = total[0] + mass, total[1] + mass * z, total[2] + mass * z * z
-            if first == 0:
-                half = total
-        shift, other = total[1] / total[0], half[1] / half[0]
-        spread = total[2] / total[0] - shift * shift
-        gap = abs(math.log(2.0 * half[0] / total[0])) + abs(shift - other) / math.sqrt(spread)
-        gap += abs((half[2] / half[0] - other * other) / spread - 1.0)
-        if not gap <= changed:
-            changed = gap
-        found[0, i] = top + math.log(total[0] / sd[i]) - _LOG_SQRT_2PI
-        found[1, i], found[2, i] = (centre - mean[i]) / sd[i] + shift, spread
-    return changed
-
-
 # What the rows of an array of shape (N_ROWS, n) are: the sites, the Gaussian's marginals, the sites
 # that their cavities ask for, these cavities, and the log mass of the limits under them.
 TAU, NU, MEAN, VARIANCE, NEW_TAU, NEW_NU, CAVITY_MEAN, CAVITY_VAR, LOG_MASS = range(9)

@@ -21,8 +21,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from scipy.special import logsumexp
-from scipy.stats import chi2
+from scipy.special import chdtri, logsumexp
 
 from pymc_skewgp._errors import DoublePrecisionError
 from pymc_skewgp._gaussian import weights
@@ -293,7 +292,7 @@ def misses(modes: list[Mode], points: WeightedPoints) -> bool:
         own = points.pattern == points.patterns.index(mode.point.pattern)
         away = points.x[own] - mode.point.x
         distances = np.einsum("ni,ni->n", away, np.linalg.solve(mode.covariance, away.T).T)
-        if share > _LEAST_MASS and distances.min() > chi2.ppf(_NEAR, away.shape[1]):
+        if share > _LEAST_MASS and distances.min() > chdtri(away.shape[1], 1.0 - _NEAR):
             return True
     return False
 
