@@ -215,7 +215,7 @@ def _of_marginal(model: pm.Model, rv: Any, sun: SunParameters | None = None) -> 
     if rv.type.ndim != 1:
         raise ValueError(f"{rv.name} has batch dimensions: give each data set a variable.")
     sun = known_sun(SunParameters(*parameters), kinds.latent_dimensions(parameters))
-    labels = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.PROBIT)
+    labels = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.labels)
     lower, upper, noise = label_intervals(labels)
     return evidence_terms(
         sun, data_rows.NoisyRows(noise, lower, upper, of_block.nowhere(lower), of_block.zero())
@@ -228,11 +228,11 @@ def evidence_of_values(model: pm.Model, rv: Any) -> EvidenceTerms | None:
     None for any other variable, and where no parameters are free.
     """
     found = recognised(model, rv)
-    if found is None or found.likelihood is not likelihoods.MVNORMAL:
+    if found is None or found.likelihood is not likelihoods.mvnormal:
         return None
     if set(model.free_RVs).isdisjoint(ancestors(found.rows.graphs)):
         return None
-    value = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.MVNORMAL)
+    value = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.mvnormal)
     mean = pt.broadcast_to(found.rows.predictor, found.rows.shape).ravel()
     origin = pt.zeros_like(mean, dtype="float64")
     none = pt.zeros(0, dtype="float64")
