@@ -266,12 +266,7 @@ def as_successes(y: ArrayLike, given: Any, n: int) -> IntegerArray:
     """Successes as integers, one a row, none above the number of trials `given`."""
     successes, trials = base.as_integers(y, n, "number of successes"), as_trials(given, n)
     base.refuse_rows("y", successes, successes < 0, "hold counts of 0 and more")
-    if (trials < successes).any():
-        i = int(np.argmax(trials < successes))
-        raise ValueError(
-            f"y must not exceed the number of trials n: row {i} has {successes[i]} successes "
-            f"in {trials[i]} trials ({int((trials < successes).sum())} such row(s))."
-        )
+    base.refuse_rows("y", successes, trials < successes, "not exceed the number of trials n")
     return successes
 
 
@@ -279,8 +274,7 @@ def as_trials(given: Any, n: int) -> IntegerArray:
     """Trials of n rows; a number stands for all."""
     each = given if np.ndim(given) else np.full(n, given)
     trials = base.as_integers(each, n, "number of trials", "n")
-    if (trials < 0).any():
-        raise ValueError(f"n must hold numbers of trials, 0 or more; got {trials.min()}.")
+    base.refuse_rows("n", trials, trials < 0, "hold numbers of trials, 0 or more")
     return trials
 
 
