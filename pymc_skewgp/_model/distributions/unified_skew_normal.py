@@ -222,6 +222,11 @@ class JointDrawsRV(RandomVariable):
 
     dtype = "floatX"
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        shown = cls.__name__.removesuffix("RV")
+        cls._print_name = (shown, f"\\operatorname{{{shown}}}")
+
     def draws(self, *args: Any, **kwargs: Any) -> Any:
         """Draws of the shape of an array of them, each of one set of the parameters."""
         raise NotImplementedError
@@ -232,6 +237,13 @@ class JointDrawsRV(RandomVariable):
         if size is None:
             size = batch_shape_of(list(zip(values, self.ndims_params, strict=True)))
         return self.draws(rng, size, *values)
+
+
+def of_size(size: Any, value: Any, *parameters: Any) -> Any:
+    """`value` in the shape that it has with the parameters, or of the size, where there is one."""
+    if not rv_size_is_none(size):
+        return pt.full(size, value)
+    return pt.broadcast_arrays(value, *parameters)[0] if parameters else value
 
 
 def batch_shape_of(parameters: Sequence[tuple[FloatArray, int]]) -> tuple[int, ...]:
@@ -405,7 +417,6 @@ class UnifiedSkewNormalRV(JointDrawsRV):
 
     name = "unified_skew_normal"
     signature = "(p),(p,p),(p,s),(s),(s,s)->(p)"
-    _print_name = ("UnifiedSkewNormal", "\\operatorname{UnifiedSkewNormal}")
 
     def draws(self, rng: np.random.Generator, size: Any, mu: Any, *others: Any) -> Any:
         """Draw."""

@@ -116,7 +116,7 @@ class Likelihood(NamedTuple):
     name: str
     variables: str
     ops: tuple[type, ...]
-    rows: Callable[[Any, Any, Any], RowGraphs | None]
+    rows: Callable[[Any, Any, Any], Any]
     check: Check
 
 
