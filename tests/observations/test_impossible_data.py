@@ -103,7 +103,7 @@ IMPOSSIBLE = [
     (MultinomialProbit(), [0, 2, 2, 0], "a class never occurs.*say how many there are"),
     (MultinomialProbit(), [0, 0, 0, 0], "two classes or more"),
     (MultinomialProbit(3), [0, 3, 2, 0], "y must be from 0 to 2"),
-    (MultinomialProbit(3), [0.5, 1, 2, 0], "whole numbers"),
+    (MultinomialProbit(3), [0.5, 1, 2, 0], "hold integers, one class, 0 for the first"),
     (MultinomialProbit(3), list("abca"), "numeric"),
     (MultinomialProbit(3), [0], "must have shape"),
     (Selection(1.0, 0.5), [0.0], r"y must have shape \(4,\)"),

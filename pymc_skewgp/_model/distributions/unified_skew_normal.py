@@ -25,7 +25,7 @@ from pymc_skewgp import _errors
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._model.ops import densities
-from pymc_skewgp._sun.parameters import SunParameters, independent_sun_draws
+from pymc_skewgp._sun.parameters import SunParameters, sun_draws
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, as_covariance
 
@@ -423,7 +423,7 @@ class UnifiedSkewNormalRV(JointDrawsRV):
 
         def draw_rows(n: int, omega: Any, cross: Any, gamma: Any, latent: Any) -> FloatArray:
             centred = np.zeros(mu.shape[-1]), symmetric(omega), cross, gamma, symmetric(latent)
-            return independent_sun_draws(SUN.from_cross_cov(*centred).parameters, n, rng)
+            return sun_draws(SUN.from_cross_cov(*centred).parameters, n, rng)
 
         # Rows that differ in their location alone are one group.
         parameters = list(zip(others, self.ndims_params[1:], strict=True))

@@ -11,8 +11,8 @@ from pytensor.tensor.variable import TensorVariable
 from scipy.linalg.lapack import dpotrf
 
 from pymc_skewgp._gaussian.linalg import JITTER_LADDER, symmetric
-from pymc_skewgp._gaussian.log_prob_gradient import METHODS, LogProbMethod, log_prob_and_gradient
-from pymc_skewgp._model.ops.densities import ValueWithDerivatives, with_batches
+from pymc_skewgp._gaussian.log_prob_gradient import LogProbMethod, log_prob_and_gradient
+from pymc_skewgp._model.ops.densities import ValueWithDerivatives, checked_method, with_batches
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.observations import add_noise
 from pymc_skewgp._observations.sites import SiteFamily, SitesGiven, joined_sites
@@ -111,10 +111,7 @@ class LogEvidence(ValueWithDerivatives):
         repeats: bool = False,
         kinds: SiteKinds | None = None,
     ) -> None:
-        if method not in METHODS:
-            raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
-        self.method = method
-        self.n_draws = as_count("n_draws", n_draws)
+        self.method, self.n_draws = checked_method(method), as_count("n_draws", n_draws)
         self.shared_noise, self.repeats, self.kinds = shared_noise, repeats, kinds
 
     @property
@@ -187,8 +184,7 @@ def log_evidence(
     """
     options: dict[str, Any] = {"method": method, "n_draws": n_draws, "compiled": compiled}
     lower, upper, value, noise, *sun = inputs
-    n_sun = len(SunParameters._fields)
-    parameters, repeats = SunParameters(*sun[:n_sun]), sun[n_sun:]
+    parameters, repeats = SunParameters(*sun[:5]), sun[5:]
     counts = repeats[0] if repeats else np.ones(lower.size)
     mu, s = parameters.mu, parameters.truncation.size
     nothing = (np.asarray(-np.inf), *(np.zeros_like(x) for x in inputs))
