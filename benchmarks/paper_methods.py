@@ -41,6 +41,7 @@ from scipy.special import ndtr
 from sklearn.utils import check_random_state
 
 import pymc_skewgp as sg
+from pymc_skewgp._gaussian.covariance import FactoredCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
 from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._learn.problem import TrainingData, learn
@@ -261,7 +262,8 @@ def _ep_forecast(prior, X, y, new, so_far) -> Forecast:
     began = time.process_time()
     nothing = np.zeros(0)
     rows = BernoulliProbit().observations(y.astype(int), len(y))
-    given = process_given(prior.covariance("X", X), np.zeros(len(X)), nothing, nothing, rows)
+    cov = FactoredCovariance.of_kernel(prior.covariance("X", X))
+    given = process_given(cov, np.zeros(len(X)), nothing, nothing, rows)
     ep = fit_ep(given.cov, given.lower, given.upper, tol=1e-4)
     precision = given.cov.site_precision(ep.tau)
     p = np.empty(len(new))

@@ -60,16 +60,14 @@ from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.ops.densities import pt_mvn_logcdf
 from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 from pymc_skewgp._observations.probability import Probability
-from pymc_skewgp._plots import (
-    plot_coverage,
+from pymc_skewgp._plots.densities import plot_slice_density, plot_sun_density
+from pymc_skewgp._plots.latent import (
     plot_latent_band,
     plot_prior_draws,
     plot_prior_report,
     plot_second_order,
-    plot_skewness,
-    plot_slice_density,
-    plot_sun_density,
 )
+from pymc_skewgp._plots.skewness import plot_coverage, plot_skewness
 from pymc_skewgp._posterior.dask_blocks import rows_on
 from pymc_skewgp._posterior.distributed_posterior import DistributedPosterior
 from pymc_skewgp._posterior.output import LatentMarginals, Moments

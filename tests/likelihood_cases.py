@@ -306,7 +306,7 @@ ROWS = (
         whole_y=100 * LABELS,
         exact=lambda y, f, n: log_odds(y, n, f),
         refused=(
-            ({"n": 4}, [0, 5, 1], r"row 1 has 5 successes in 4 trials"),
+            ({"n": 4}, [0, 5, 1], "exceed the number of trials n; row 1 has 5"),
             ({"n": [4, 4]}, [0, 1, 1], r"n must have shape \(3,\)"),
         ),
     ),
@@ -328,7 +328,7 @@ ROWS = (
         lambda f, cutpoints: pm.OrderedLogistic.dist(eta=f, cutpoints=cutpoints, compute_p=False),
         whole={"cutpoints": WIDE_CUTS},
         refused=(
-            ({}, [0, 4, 1], r"categories 0 to 2.*found \[4\] in 1 row"),
+            ({}, [0, 4, 1], r"categories 0 to 2.*row 1 has 4 \(1 such row"),
             ({"cutpoints": [1.0, 0.0]}, [0, 1, 1], "cutpoints must increase"),
             ({"categories": ["a"]}, [0, 1, 1], "categories must be 3 names"),
             ({"categories": ["a", "b", "c"]}, ["a", "e", "b"], "found 'e' in 1 row"),

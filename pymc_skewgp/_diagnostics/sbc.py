@@ -7,7 +7,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 from numpy.typing import ArrayLike
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import track
 from xarray import DataTree
 
 from pymc_skewgp._diagnostics.approximations import METHODS, ROW_METHODS, Approximation, Problem
@@ -17,8 +17,9 @@ from pymc_skewgp._model.gp.functions import as_point
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.binary import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Data, Likelihood, as_inputs
+from pymc_skewgp._posterior.output import as_datatree
 from pymc_skewgp._posterior.prior import DataSet, Prior, as_data_sets
-from pymc_skewgp._sun.parameters import SunParameters, independent_sun_draws
+from pymc_skewgp._sun.parameters import SunParameters, sun_draws
 from pymc_skewgp._validation import FloatArray, Seed, as_count
 
 _SEVERAL_FUNCTIONS = ("exact", "lin_ess")
@@ -162,13 +163,8 @@ def sbc(
     seeds = root.spawn(count)
     chunks = [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
     work = [(run, setting, truth[c], data[c], seeds[c]) for c in chunks]
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
-    places: list[dict[str, FloatArray]] = []
-    with Progress(*columns, disable=not progressbar) as progress:
-        task = progress.add_task("Simulating", total=count)
-        for done in _run_all(work, n_jobs):
-            places += done
-            progress.advance(task, sum(len(block["f"]) for block in done))
+    simulated = _run_all(work, n_jobs)
+    places = list(track(simulated, "Simulating", len(work), disable=not progressbar))
     name = method if isinstance(method, str) else getattr(method, "__name__", repr(method))
     attrs = {"method": name, "n_simulations": count, "draws": draws}
     return _as_tree(_together(places, np.concatenate), form, attrs)
@@ -181,7 +177,7 @@ def draw_prior(prior: Prior, X: FloatArray, n_draws: int, rng: np.random.Generat
         prior.mean("X", X), prior.covariance("X", X), cross, prior.truncation, prior.latent_cov
     )
     with no_warnings():  # of a jitter that the labels' noise drowns
-        return independent_sun_draws(sun, n_draws, rng)
+        return sun_draws(sun, n_draws, rng)
 
 
 def _prior_and_form(
@@ -233,11 +229,9 @@ def _together(places: list[dict[str, FloatArray]], join: Any) -> dict[str, Float
 
 
 def _as_tree(found: dict[str, FloatArray], form: DataSet, attrs: dict[str, Any]) -> DataTree:
-    from arviz_base import from_dict
-
     functions = [form.likelihood.function_dim] if found["f"].ndim == 3 else []
     known = form.likelihood.coords(form.y)
-    tree = from_dict(
+    return as_datatree(
         {
             "prior_sbc": {name: block[None] for name, block in found.items()},
             "constant_data": {"X": form.X},
@@ -248,14 +242,12 @@ def _as_tree(found: dict[str, FloatArray], form: DataSet, attrs: dict[str, Any])
             "feature": np.arange(form.X.shape[1]),
             **{name: known.get(name, np.arange(found["f"].shape[2])) for name in functions},
         },
-        check_conventions=False,
+        attrs=attrs,
     )
-    tree["prior_sbc"].attrs.update(attrs)
-    return tree
 
 
 def _run_all(work: list[Any], n_jobs: int | None) -> Any:
-    """Results of `_simulate`, in groups as they come; the order is that of `work`."""
+    """Results of `_simulate`, as they come; the order is that of `work`."""
     try:
         import joblib
     except ImportError:
@@ -263,14 +255,9 @@ def _run_all(work: list[Any], n_jobs: int | None) -> Any:
             raise ModuleNotFoundError(
                 f"n_jobs={n_jobs} needs joblib: pip install joblib.", name="joblib"
             ) from None
-        for arguments in work:
-            yield [_simulate(arguments)]
-        return
-    together = joblib.Parallel(n_jobs=n_jobs)
-    size = max(1, joblib.effective_n_jobs(n_jobs))
-    for start in range(0, len(work), size):
-        some = work[start : start + size]
-        yield together(joblib.delayed(_simulate)(_Work(each)) for each in some)
+        return map(_simulate, work)
+    together = joblib.Parallel(n_jobs=n_jobs, return_as="generator")
+    return together(joblib.delayed(_simulate)(_Work(each)) for each in work)
 
 
 class _Work(tuple[Any, ...]):

@@ -1,8 +1,7 @@
 """Labels and trials under probit and logit links."""
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,27 +21,11 @@ from pymc_skewgp._validation import FloatArray, as_covariance
 # Labels and numbers of successes, whose probability is a function of f: what they have in common.
 
 
-class _Probit(base.Likelihood):
-    def probability(self, f: FloatArray) -> FloatArray:
-        """Of a label 1, or of a success."""
-        return np.asarray(ndtr(f))
-
-    def averaged(self, mixture: base.Mixture) -> probabilities.Probability:
-        """The same over f."""
-        return label_probability(mixture)
-
-
-class _Logit(ClosedFormSites):
-    def probability(self, f: FloatArray) -> FloatArray:
-        """Of a label 1, or of a success."""
-        return logistic(f)
-
-    def averaged(self, mixture: base.Mixture) -> probabilities.Probability:
-        """The same over f."""
-        return logistic_probability(mixture)
-
-
 class _Labels(base.Likelihood):
+    # Of a label 1, or of a success, given f; and averaged over f.
+    probability: ClassVar[Any]
+    averaged: ClassVar[Any]
+
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Labels as 0 and 1."""
         return base.as_labels(y, n)
@@ -63,14 +46,6 @@ class _Labels(base.Likelihood):
     def predictive_summary(self, mixture: base.Mixture) -> dict[str, FloatArray]:
         """``p_mean``, the probability of a label 1, with its Monte Carlo error ``p_mean_se``."""
         return dict(zip(("p_mean", "p_mean_se"), self.averaged(mixture), strict=True))
-
-    @abstractmethod
-    def probability(self, f: FloatArray) -> FloatArray:
-        """Of a label 1, or of a success."""
-
-    @abstractmethod
-    def averaged(self, mixture: base.Mixture) -> probabilities.Probability:
-        """The same over f."""
 
 
 class _Trials(_Labels):
@@ -96,12 +71,17 @@ class _Trials(_Labels):
         return {"p": self.probability(f)} | ({"y": self.draw(f, rng)} if self.single else {})
 
 
+def label_probability(mixture: base.Mixture) -> probabilities.Probability:
+    r"""Probability of a label 1, :math:`\sum_j w_j \Phi\{m_{ij} / (1 + v_i)^{1/2}\}`."""
+    return probabilities.interval_probability(mixture, 0.0, np.inf)
+
+
 # What a variance may be off 1 by, as after rounding.
 _ROUNDED = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
-class BernoulliProbit(_Probit, _Labels):
+class BernoulliProbit(_Labels):
     r"""Labels 0 and 1: :math:`P(y_i = 1) = \Phi(f(x_i))`.
 
     A label says on which side of 0 the noisy function :math:`f(x_i) + e_i` is, with standard
@@ -156,6 +136,7 @@ class BernoulliProbit(_Probit, _Labels):
     """
 
     noise_cov: Any = None
+    probability, averaged = staticmethod(ndtr), staticmethod(label_probability)
 
     def __post_init__(self) -> None:
         if self.noise_cov is None:
@@ -238,11 +219,6 @@ class BernoulliProbit(_Probit, _Labels):
         return super().replicate(y, f, log_likelihood, rng)
 
 
-def label_probability(mixture: base.Mixture) -> probabilities.Probability:
-    r"""Probability of a label 1, :math:`\sum_j w_j \Phi\{m_{ij} / (1 + v_i)^{1/2}\}`."""
-    return probabilities.interval_probability(mixture, 0.0, np.inf)
-
-
 def probability_sd(mixture: base.Mixture) -> FloatArray:
     r"""Standard deviation of :math:`p = \Phi(f)`, shape (t,): second-order uncertainty.
 
@@ -266,12 +242,7 @@ def as_successes(y: ArrayLike, given: Any, n: int) -> IntegerArray:
     """Successes as integers, one a row, none above the number of trials `given`."""
     successes, trials = base.as_integers(y, n, "number of successes"), as_trials(given, n)
     base.refuse_rows("y", successes, successes < 0, "hold counts of 0 and more")
-    if (trials < successes).any():
-        i = int(np.argmax(trials < successes))
-        raise ValueError(
-            f"y must not exceed the number of trials n: row {i} has {successes[i]} successes "
-            f"in {trials[i]} trials ({int((trials < successes).sum())} such row(s))."
-        )
+    base.refuse_rows("y", successes, trials < successes, "not exceed the number of trials n")
     return successes
 
 
@@ -279,8 +250,7 @@ def as_trials(given: Any, n: int) -> IntegerArray:
     """Trials of n rows; a number stands for all."""
     each = given if np.ndim(given) else np.full(n, given)
     trials = base.as_integers(each, n, "number of trials", "n")
-    if (trials < 0).any():
-        raise ValueError(f"n must hold numbers of trials, 0 or more; got {trials.min()}.")
+    base.refuse_rows("n", trials, trials < 0, "hold numbers of trials, 0 or more")
     return trials
 
 
@@ -293,7 +263,7 @@ def log_choose(n: IntegerArray, k: IntegerArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class BinomialProbit(_Probit, _Trials):
+class BinomialProbit(_Trials):
     r"""Successes of n trials: :math:`y_i \sim \mathrm{Binomial}(n_i, \Phi(f(x_i)))`.
 
     Each trial is a row of its own, with standard normal noise: the interval :math:`(0, \infty)`
@@ -328,6 +298,7 @@ class BinomialProbit(_Probit, _Trials):
     """
 
     n: Any
+    probability, averaged = staticmethod(ndtr), staticmethod(label_probability)
 
     def observations(self, y: Data, n: int) -> row.Observations:
         """One interval a trial."""
@@ -434,7 +405,7 @@ def logistic_probability(
 
 
 @dataclass(frozen=True)
-class BernoulliLogit(_Logit, _Labels):
+class BernoulliLogit(_Labels, ClosedFormSites):
     r"""Labels 0 and 1: :math:`P(y_i = 1) = 1 / (1 + e^{-f(x_i)})`.
 
     It is the model of ``pm.Bernoulli(logit_p=f)``. Labels may be 0 and 1, -1 and 1, or booleans.
@@ -463,6 +434,8 @@ class BernoulliLogit(_Logit, _Labels):
     array([0.22, 0.78])
     """
 
+    probability, averaged = staticmethod(logistic), staticmethod(logistic_probability)
+
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """By log odds."""
         return "Bernoulli", {"logit_p": f}
@@ -485,7 +458,7 @@ class BernoulliLogit(_Logit, _Labels):
 
 
 @dataclass(frozen=True, eq=False)
-class BinomialLogit(_Logit, _Trials):
+class BinomialLogit(_Trials, ClosedFormSites):
     r"""Successes of n trials: :math:`y_i \sim \mathrm{Binomial}(n_i, 1 / (1 + e^{-f(x_i)}))`.
 
     It is the model of ``pm.Binomial(n, logit_p=f)``. A row is one observation however many its
@@ -524,6 +497,7 @@ class BinomialLogit(_Logit, _Trials):
     """
 
     n: Any
+    probability, averaged = staticmethod(logistic), staticmethod(logistic_probability)
 
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """By log odds."""

@@ -15,7 +15,7 @@ from pymc_skewgp._gaussian.univariate import bivariate_log_prob
 from pymc_skewgp._gaussian.weights import IntArray, mean_probability, uniform_points, weighted_error
 from pymc_skewgp._observations import probability
 from pymc_skewgp._observations.comparisons import differences
-from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture, refuse_shape
+from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture, as_integers, refuse_rows
 from pymc_skewgp._observations.observations import Observations, intervals
 from pymc_skewgp._validation import FloatArray
 
@@ -220,14 +220,7 @@ class MultinomialProbit(Likelihood):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Labels as 0, 1, ..., K - 1."""
-        check.refuse_masked("y", y)
-        labels = np.asarray(y)
-        check.refuse_other_kinds("y", labels)
-        refuse_shape("y", labels, n, "label")
-        with np.errstate(invalid="ignore"):
-            codes = labels.astype(np.intp)
-        if labels.dtype.kind not in "iub" and not (labels == codes).all():
-            raise ValueError("y must hold whole numbers, 0 for the first class.")
+        codes = as_integers(y, n, "class, 0 for the first")
         known = self._known_classes
         if known is None:
             found = np.unique(codes)
@@ -236,11 +229,9 @@ class MultinomialProbit(Likelihood):
                     f"y must hold two classes or more, coded 0, 1, 2 and so on; found {found}. "
                     "Where a class never occurs, say how many there are: n_classes=."
                 )
-        elif ((codes < 0) | (codes >= known)).any():
-            outside = np.unique(codes[(codes < 0) | (codes >= known)])
-            raise ValueError(
-                f"y must be from 0 to {known - 1}, for {known} classes; got {outside}."
-            )
+        else:
+            must = f"be from 0 to {known - 1}, for {known} classes"
+            refuse_rows("y", codes, (codes < 0) | (codes >= known), must)
         return codes
 
     def of_observations(self, index: IntArray, y: Data) -> "MultinomialProbit":

@@ -52,13 +52,8 @@ def as_categories(
             raise ValueError(f"categories must differ from each other, got {list(names)}.")
         return base.as_codes(y, n, names)
     codes = base.as_integers(y, n, "category")
-    wrong = (codes < 0) | (codes >= n_categories)
-    if wrong.any():
-        raise ValueError(
-            f"y must hold categories 0 to {n_categories - 1}, as many as {n_categories - 1} "
-            f"cut-points make; found {np.unique(codes[wrong])[:5].tolist()} in "
-            f"{int(wrong.sum())} row(s)."
-        )
+    must = f"hold categories 0 to {n_categories - 1}, one more than there are cut-points"
+    base.refuse_rows("y", codes, (codes < 0) | (codes >= n_categories), must)
     return codes
 
 

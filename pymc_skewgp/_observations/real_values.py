@@ -97,10 +97,8 @@ class Gaussian(Likelihood):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values as floats, with `sigma` checked against them."""
-        values = base.as_values(y, n)
-        if not (as_vector("sigma", self.sigma, n) > 0).all():
-            raise ValueError(f"sigma must be positive, got {self.sigma!r}.")
-        return values
+        as_scale("sigma", self.sigma, n)
+        return base.as_values(y, n)
 
     def observations(self, y: Data, n: int) -> Observations:
         """One point a value."""
@@ -236,15 +234,9 @@ class CensoredGaussian(Likelihood):
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Values, shape (n,), or bounds, shape (n, 2), with the parameters checked."""
-        if not (as_vector("sigma", self.sigma, n) > 0).all():
-            raise ValueError(f"sigma must be positive, got {self.sigma!r}.")
+        as_scale("sigma", self.sigma, n)
         low, high = self._limits(n)
-        if not (low < high).all():
-            i = int(np.argmax(~(low < high)))
-            raise ValueError(
-                f"lower must be below upper; row {i} has lower {low[i]:.6g} and upper "
-                f"{high[i]:.6g}."
-            )
+        base.refuse_rows("lower", low, ~(low < high), "be below upper")
         # Known by what it has: to import scipy.stats takes half a second.
         bounds: Any = y
         if hasattr(y, "_uncensored"):  # a scipy.stats.CensoredData, in the order that it keeps
@@ -265,13 +257,9 @@ class CensoredGaussian(Likelihood):
             at_limit |= np.isposinf(values) & (high < np.inf)
         base.as_values(np.where(at_limit, 0.0, values), n)
         beyond = ~at_limit & ((values < low) | (values > high))
-        if beyond.any():
-            i = int(np.argmax(beyond))
-            raise ValueError(
-                f"y must be within the limits, and at them where it is censored; row {i} has "
-                f"{values[i]:.6g}, limits {low[i]:.6g} and {high[i]:.6g} ({int(beyond.sum())} such "
-                "row(s)). For limits that differ pass them as arrays, or y of shape (n, 2)."
-            )
+        must = "be within the limits, and at them where it is censored"
+        advice = ": for limits that differ pass them as arrays, or y of shape (n, 2)"
+        base.refuse_rows("y", values, beyond, must, advice)
         return values
 
     def observations(self, y: Data, n: int) -> Observations:
@@ -383,16 +371,9 @@ def _as_bounds(y: ArrayLike, n: int) -> FloatArray:
             "open."
         )
     low, high = bounds.T
-    for wrong, advice in (
-        (low > high, "swap them"),
-        ((low == high) & np.isinf(low), "a value that was seen must be finite"),
-    ):
-        if wrong.any():
-            i = int(np.argmax(wrong))
-            raise ValueError(
-                f"row {i} of y has the lower bound {low[i]:.6g} and the upper bound {high[i]:.6g} "
-                f"({int(wrong.sum())} such row(s)): {advice}."
-            )
+    base.refuse_rows("lower bounds in y", low, low > high, "not exceed upper ones", ": swap them")
+    endless = (low == high) & np.isinf(low)
+    base.refuse_rows("values in y that were seen", low, endless, "be finite")
     return bounds.copy()
 
 

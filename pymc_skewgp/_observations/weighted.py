@@ -1,6 +1,5 @@
 """Observations that count more, or less, than once."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +12,12 @@ from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.observations import Observations, as_matrix
 from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions, SiteLikelihood
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
+
+# What weights leave as it is.
+_OF_THE_LIKELIHOOD = (
+    "predicted_dims", "has_kinks", "divisible", "coords", "observed", "predictive_draws",
+    "predictive_summary", "predictive_quantiles",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,26 +74,13 @@ class Weighted(ClosedFormSites):
                 "noise divide sigma by the square roots of the weights."
             )
         object.__setattr__(self, "weights", base.frozen_copy(self.weights))
+        for name in _OF_THE_LIKELIHOOD:  # new observations have weight 1
+            object.__setattr__(self, name, getattr(self.likelihood, name))
 
     @property
     def single(self) -> bool:
         """Whether neither parameters nor weights are of rows."""
         return not np.ndim(self.weights) and bool(self.likelihood.single)
-
-    @property
-    def predicted_dims(self) -> Mapping[str, tuple[str, ...]]:  # type: ignore[override]
-        """Those of the likelihood."""
-        return self.likelihood.predicted_dims
-
-    @property
-    def has_kinks(self) -> bool:  # type: ignore[override]
-        """That of the likelihood."""
-        return bool(self.likelihood.has_kinks)
-
-    @property
-    def divisible(self) -> bool:  # type: ignore[override]
-        """That of the likelihood."""
-        return bool(self.likelihood.divisible)
 
     def of_observations(self, index: IntArray, y: base.Data) -> "Weighted":
         """With the weights of the rows that are chosen."""
@@ -124,28 +116,6 @@ class Weighted(ClosedFormSites):
         """New observations of weight 1 at the rows of the data."""
         return self.likelihood.replicate(y, f, self.likelihood.log_likelihood(y, f), rng)
 
-    def coords(self, y: base.Data) -> dict[str, Sequence[Any]]:
-        """Those of the likelihood."""
-        return self.likelihood.coords(y)
-
-    def observed(self, y: base.Data) -> dict[str, base.Data]:
-        """The data by name."""
-        return self.likelihood.observed(y)
-
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, base.Data]:
-        """Of new observations of weight 1."""
-        return self.likelihood.predictive_draws(f, rng)
-
-    def predictive_summary(self, mixture: base.Mixture) -> dict[str, FloatArray]:
-        """Of new observations of weight 1."""
-        return self.likelihood.predictive_summary(mixture)
-
-    def predictive_quantiles(
-        self, mixture: base.Mixture, probs: FloatArray
-    ) -> dict[str, FloatArray]:
-        """Of new observations of weight 1."""
-        return self.likelihood.predictive_quantiles(mixture, probs)
-
     def _weights(self, n: int) -> FloatArray:
         weights = as_vector("weights", self.weights, n)
         base.refuse_rows("weights", weights, weights < 0, "be 0 or more")
@@ -174,20 +144,17 @@ def as_weights(name: str, value: ArrayLike, n: int) -> IntArray:
             f"{name} must have shape ({n},), one number for each observation; got {weights.shape}."
         )
     whole = np.isfinite(weights) & (weights == np.floor(weights))
-    if not whole.all():
-        i = int(np.argmin(whole))
-        raise ValueError(
-            f"{name} must be whole numbers, how often each observation was made; number {i} is "
-            f"{weights[i]:.6g}. Others are not taken: {_WHY}. Multiply the weights until they are "
-            "whole; or take BernoulliLogit for labels, which has powers (likelihoods.Weighted); "
-            "or, where numbers differ in their noise, Gaussian(sigma / np.sqrt(weights))."
-        )
-    if (weights < 0).any():
-        i = int(np.argmin(weights))
-        raise ValueError(
-            f"{name} must not be negative; number {i} is {weights[i]:.6g}. 0 leaves an observation "
-            "out."
-        )
+    base.refuse_rows(
+        name,
+        weights,
+        ~whole,
+        "be whole numbers, how often each observation was made",
+        f": others are not taken, since {_WHY}. Multiply the weights until they are whole; or take "
+        "BernoulliLogit for labels, which has powers (likelihoods.Weighted); or, where numbers "
+        "differ in their noise, Gaussian(sigma / np.sqrt(weights))",
+    )
+    advice = ": 0 leaves an observation out"
+    base.refuse_rows(name, weights, weights < 0, "not be negative", advice)
     if not weights.any():
         raise ValueError(f"{name} are all zero: no observation is left.")
     return weights.astype(np.intp)

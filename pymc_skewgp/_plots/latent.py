@@ -191,8 +191,7 @@ def plot_prior_draws(
     count = as_count("draws", draws)
     x = np.sort(x)
     graph = process_at(gp, [x[:, None]], _JITTER)
-    parts = [graph.mu, graph.scale, graph.cross_cov, graph.truncation, graph.latent_cov]
-    sun = SUN.from_cross_cov(*(compile_at([], part, values)() for part in parts))
+    sun = SUN.from_cross_cov(*(compile_at([], part, values)() for part in graph))
     drawn = sun.sample(count, random_seed)
 
     ax = drawing.axes_for(ax, figsize)

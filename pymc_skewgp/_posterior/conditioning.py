@@ -111,20 +111,20 @@ def with_own_noise(observations: Observations, points: Observations) -> Observat
     shared = row.shared_noise(observations.S, others, observations.is_point)
     if shared is None:
         return intervals
-    chol, _ = linalg.cholesky("the covariance of the noise at points", _as_dense(points.S))
+    chol, _ = linalg.cholesky("the covariance of the noise at points", as_dense(points.S))
     gain = cho_solve((chol, True), shared.T).T
     A = row.as_matrix(intervals.A, intervals.n_rows) - gain @ row.as_matrix(points.A, points.n_rows)
     return Observations(
         np.asarray(A),
         intervals.a + gain @ (points.value - points.a),
-        linalg.symmetric(_as_dense(intervals.S) - gain @ shared.T),
+        linalg.symmetric(as_dense(intervals.S) - gain @ shared.T),
         intervals.lower,
         intervals.upper,
         intervals.value,
     )
 
 
-def _as_dense(noise: Noise) -> FloatArray:
+def as_dense(noise: Noise) -> FloatArray:
     matrix = np.zeros((noise.shape[0],) * 2)
     row.add_noise(matrix, noise)
     return matrix
@@ -233,6 +233,8 @@ class Conditioning:
         Of z given the points: z = mean + factor c, with standard normal c.
     log_density : float
         Log density of the points, 0 without any, and the constant of the observations.
+    intervals : Observations
+        The rows that are none.
     centre : ndarray, shape (m,)
         Mean of the intervals' rows, which u is measured from.
     lower, upper : ndarray, shape (m,)
@@ -252,7 +254,7 @@ class Conditioning:
             self._points = points = _Points(mean, cov, observations)
             mean, cov, rows = points.mean, points.cov, points.intervals
             self.log_density += points.log_density
-        self.mean, self.factor, self._intervals = mean, cov.factor, rows
+        self.mean, self.factor, self.intervals = mean, cov.factor, rows
         self.centre = centre = rows.of(mean) + rows.a
         self.lower, self.upper = rows.lower - centre, rows.upper - centre
         self.row_factor = rows.of(self.factor)
@@ -262,16 +264,6 @@ class Conditioning:
     def n_rows(self) -> int:
         """Length m of u."""
         return self.lower.size
-
-    @property
-    def noise(self) -> FloatArray:
-        """Variances of the noise of the intervals, or its covariance."""
-        return self._intervals.S
-
-    @property
-    def noise_variances(self) -> FloatArray:
-        """Variances of the noise of u, which is part of G, shape (m,)."""
-        return self._intervals.variances
 
     @cached_property
     def _chol(self) -> FloatArray:
@@ -358,7 +350,7 @@ class Conditioning:
             orthogonal, triangle = self._factor_qr
             own = solve_triangular(triangle, orthogonal.T @ cross, check_finite=False)
             return _regression_from(mean, variance, own, own, taken, joint)
-        own = self._intervals.of(cross)
+        own = self.intervals.of(cross)
         return _regression_from(mean, variance, own, self._solved(own), taken, joint)
 
     def _solved(self, row_cov: FloatArray) -> FloatArray:
@@ -372,7 +364,7 @@ class Conditioning:
         None where none do: see `row_factors`. Those that are `kept` stay rows; `counts` are
         the rows that each stands for.
         """
-        rows, moved = self._intervals, ~kept
+        rows, moved = self.intervals, ~kept
         if rows.S.ndim == 2 or not moved.any():
             return None
         some = slice(None) if moved.all() else moved  # without copies: most answers are None
@@ -390,7 +382,7 @@ class Conditioning:
         rest, other = rows.rows(~moved), copy(self)
         for name in ("_chol", "_factor_qr", "_noise_factor", "_coordinate_solvers"):
             vars(other).pop(name, None)
-        other._intervals, other.row_factor = rest, self.row_factor[~moved]
+        other.intervals, other.row_factor = rest, self.row_factor[~moved]
         other.centre = self.centre[~moved]
         other.lower, other.upper = self.lower[~moved], self.upper[~moved]
         prior = forms.FactoredCovariance(self.factor, units=self._prior_cov.units)
@@ -407,17 +399,12 @@ class Conditioning:
         orthogonal, triangle = qr(self.factor, mode="economic", check_finite=False)
         return orthogonal, triangle
 
-    @property
-    def dense_noise(self) -> FloatArray:
-        """`noise` as variances, or as an array."""
-        return self.noise if self.noise.ndim == 1 else _as_dense(self.noise)
-
     @cached_property
     def _noise_factor(self) -> Any:
-        return row.noise_factor(self._intervals.S)
+        return row.noise_factor(self.intervals.S)
 
     def _noise_draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
-        noise = self._intervals.S
+        noise = self.intervals.S
         white = rng.standard_normal(shape)
         if noise.ndim == 1:
             white *= np.sqrt(noise)[:, None]
@@ -506,22 +493,6 @@ def _row_covariance(
 
 
 def process_given(
-    matrix: FloatArray,
-    mean: FloatArray,
-    phase: FloatArray,
-    truncation: FloatArray,
-    observations: Observations,
-    units: FloatArray | None = None,
-) -> Conditioning:
-    """`factored_process_given` from the prior covariance as a matrix.
-
-    `units` are those of each value, where they differ: see `FactoredCovariance`.
-    """
-    cov = forms.FactoredCovariance.of_kernel(matrix, units)
-    return factored_process_given(cov, mean, phase, truncation, observations)
-
-
-def factored_process_given(
     cov: forms.FactoredCovariance,
     mean: FloatArray,
     phase: FloatArray,

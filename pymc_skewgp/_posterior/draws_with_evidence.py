@@ -75,7 +75,7 @@ class Case(NamedTuple):
         given = self.given
         if self.sites is not None or not given.n_rows:
             return self
-        kept = (np.arange(given.n_rows) < self.n_pseudo_points) | (given.noise_variances <= 0.0)
+        kept = (np.arange(given.n_rows) < self.n_pseudo_points) | (given.intervals.variances <= 0.0)
         found = given.with_factors(np.ones(given.n_rows), kept, self.n_pseudo_points)
         return self if found is None else self._replace(given=found[0], sites=found[1])
 

@@ -336,9 +336,9 @@ class EvidenceByEP:
         def joint(rows: Intervals) -> JointGradient:
             if sites is None:
                 return JointGradient(self._rectangle(terms, rows), [])
-            return _of_sites(rows, lambda single: self._sites(single, sites))
+            return of_sites(rows, lambda single: self._sites(single, sites))
 
-        return _guarded(terms, joint)
+        return evidence_of(terms, joint, _of_signs(terms))
 
     def value(self, terms: EvidenceTerms, sites: SitesGiven | None = None) -> float:
         """The value alone, in less time where there are no pseudo-points."""
@@ -406,13 +406,12 @@ def evidence_by_twisting(
     terms: EvidenceTerms, n_draws: int, random_seed: int = 0
 ) -> EvidenceGradient:
     """Log evidence by the twisted sampler at fixed points, and the gradient of this very number."""
-    try:
-        with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
-            rows = Intervals(terms)
-    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
-        return _nothing(terms)
-    joint = interval_log_prob(rows, n_draws=n_draws, random_seed=random_seed)
-    return _evidence(terms, rows, joint)
+
+    def joint(rows: Intervals) -> JointGradient:
+        found = interval_log_prob(rows, n_draws=n_draws, random_seed=random_seed)
+        return JointGradient(found, [])
+
+    return evidence_of(terms, joint, _of_signs(terms))
 
 
 def evidence_by_pairs(
@@ -421,11 +420,11 @@ def evidence_by_pairs(
     """Log evidence by mirrored pairs at fixed points, and the gradient by the same draws."""
 
     def joint(rows: Intervals) -> JointGradient:
-        return _of_sites(
+        return of_sites(
             rows, lambda single: sites_by_pairs(single, sites, n_draws, random_seed, EP_TOLERANCE)
         )
 
-    return _guarded(terms, joint)
+    return evidence_of(terms, joint, _of_signs(terms))
 
 
 def evidence_estimate(
@@ -452,7 +451,7 @@ def evidence_estimate(
     return joint._replace(value=total.value, std_error=total.std_error)
 
 
-def _of_sites(rows: Intervals, joint: Callable[[Rectangle], JointGradient]) -> JointGradient:
+def of_sites(rows: Intervals, joint: Callable[[Rectangle], JointGradient]) -> JointGradient:
     """Of rows one by one beside sites."""
     single, kind = single_rows(rows)
     found = joint(single)
@@ -461,17 +460,44 @@ def _of_sites(rows: Intervals, joint: Callable[[Rectangle], JointGradient]) -> J
     return found._replace(rows=gradients.folded(found.rows, kind, rows.lower.size))
 
 
-def _guarded(terms: EvidenceTerms, joint: Callable[[Intervals], JointGradient]) -> EvidenceGradient:
-    """Minus infinity and zeros where no evidence can be computed."""
+def evidence_of(
+    terms: EvidenceTerms,
+    joint_of: Callable[[Intervals], JointGradient],
+    signs: gradients.LogProbGradient | None,
+) -> EvidenceGradient:
+    """Of the points and the rectangle given them, over the probability of the prior's signs.
+
+    Minus infinity and zeros where no evidence can be computed, or the signs are impossible: None.
+    """
     try:
         with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
             rows = Intervals(terms)
-            found, parameters = joint(rows)
+            joint, parameters = joint_of(rows)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return _nothing(terms)
-    if not (np.isfinite(found.value) and np.isfinite(found.cov).all()):
+    if signs is None or not (np.isfinite(joint.value) and np.isfinite(joint.cov).all()):
         return _nothing(terms)
-    return _evidence(terms, rows, found)._replace(in_parameters=parameters)
+    value = rows.log_density + float(terms.log_constant) + joint.value - signs.value
+    own = rows.pull_back(joint.lower, joint.upper, joint.cov)
+    if not (np.isfinite(value) and np.isfinite(own.cov).all()):
+        return _nothing(terms)
+    wrt = EvidenceTerms(
+        *own,
+        rows.at_intervals(joint.own_noise),
+        -signs.lower,
+        -signs.upper,
+        -signs.cov,
+        np.ones_like(terms.log_constant),
+        np.zeros_like(terms.counts),
+    )
+    return EvidenceGradient(value, wrt, joint.noise, parameters)
+
+
+def _of_signs(terms: EvidenceTerms) -> gradients.LogProbGradient | None:
+    limits, cov = (terms.prior_lower, terms.prior_upper), terms.prior_cov
+    if not cov.size:
+        return gradients.LogProbGradient(0.0, *limits, cov)
+    return None if coincide(cov) else gradients.log_prob_and_gradient(*limits, cov, n_draws=1024)
 
 
 def _round_off(terms: EvidenceTerms, added: float = 0.0) -> float:
@@ -512,37 +538,6 @@ def _factor(matrix: FloatArray, noise: FloatArray, left_over: float) -> FloatArr
     if largest <= left_over:  # nothing but noise
         return np.zeros((noise.size, 0))
     return linalg.low_rank_factor(prior, left_over / largest)
-
-
-def _evidence(
-    terms: EvidenceTerms, rows: Intervals, joint: gradients.LogProbGradient
-) -> EvidenceGradient:
-    """Of the points and the rectangle given them, over the probability of the prior's signs."""
-    if not np.isfinite(joint.value):
-        return _nothing(terms)
-    known = rows.log_density + float(terms.log_constant)
-    own = rows.pull_back(joint.lower, joint.upper, joint.cov)
-    s = terms.prior_lower.size
-    prior = gradients.LogProbGradient(0.0, np.zeros(0), np.zeros(0), np.zeros((0, 0)))
-    if s:
-        if coincide(terms.prior_cov):
-            return _nothing(terms)
-        prior = gradients.log_prob_and_gradient(
-            terms.prior_lower, terms.prior_upper, terms.prior_cov, n_draws=1024
-        )
-    value = known + joint.value - prior.value
-    if not (np.isfinite(value) and np.isfinite(own.cov).all()):
-        return _nothing(terms)
-    wrt = EvidenceTerms(
-        *own,
-        rows.at_intervals(joint.own_noise),
-        -prior.lower,
-        -prior.upper,
-        -prior.cov,
-        np.ones_like(terms.log_constant),
-        np.zeros_like(terms.counts),
-    )
-    return EvidenceGradient(value, wrt, joint.noise)
 
 
 def coincide(prior_cov: FloatArray) -> bool:

@@ -341,10 +341,8 @@ class Inducing:
     points: int | ArrayLike = 300
 
     def __post_init__(self) -> None:
-        if np.ndim(self.points) == 0:
-            object.__setattr__(self, "points", as_count("points", self.points))
-        else:
-            object.__setattr__(self, "points", as_inputs("points", self.points))
+        checked = as_inputs if np.ndim(self.points) else as_count
+        object.__setattr__(self, "points", checked("points", self.points))
 
     def doubled(self) -> "Inducing":
         """With twice as many points, placed by k-means."""
@@ -426,28 +424,23 @@ class PivotedCholesky:
         return features_of_points(prior, self.places(prior, X))
 
     def places(self, prior: "Prior", X: FloatArray) -> FloatArray:
-        """Inducing points for inputs like X."""
-        return X[_pivots(prior, X, self.r)]
-
-
-def _pivots(prior: "Prior", X: FloatArray, r: int) -> list[int]:
-    """Rows of which least is known, one after the other."""
-    # k(x, x) by itself: noise of rows is no part of the function.
-    left = function_variances(prior, X)
-    least = _NOTHING_LEFT * float(left.max())
-    factor = np.empty((min(r, X.shape[0]), X.shape[0]))
-    pivots: list[int] = []
-    for step in range(factor.shape[0]):
-        row = int(np.argmax(left))
-        if left[row] <= least:
-            break
-        column = prior.covariance("X", X, X[row : row + 1])[:, 0]
-        column -= factor[:step, row] @ factor[:step]
-        factor[step] = column / np.sqrt(left[row])
-        left -= factor[step] ** 2
-        left[row] = 0.0
-        pivots.append(row)
-    return pivots
+        """Rows of which least is known, one after the other."""
+        # k(x, x) by itself: noise of rows is no part of the function.
+        left = function_variances(prior, X)
+        least = _NOTHING_LEFT * float(left.max())
+        factor = np.empty((min(self.r, X.shape[0]), X.shape[0]))
+        pivots: list[int] = []
+        for step in range(factor.shape[0]):
+            row = int(np.argmax(left))
+            if left[row] <= least:
+                break
+            column = prior.covariance("X", X, X[row : row + 1])[:, 0]
+            column -= factor[:step, row] @ factor[:step]
+            factor[step] = column / np.sqrt(left[row])
+            left -= factor[step] ** 2
+            left[row] = 0.0
+            pivots.append(row)
+        return X[pivots]
 
 
 # Features by the Laplacian's eigenfunctions on a box: PyMC's HSGP.

@@ -206,17 +206,14 @@ class FiniteRankFit(FunctionFit):
         self, data: DataSet, signal: FloatArray, rest: FloatArray, rng: np.random.Generator
     ) -> FloatArray:
         """Draws of what features leave of f, given f without it, shape (N, n, K), and the data."""
-        if isinstance(data.likelihood, SiteLikelihood) or not self._apart(data):
+        apart = not isinstance(data.likelihood, SiteLikelihood)
+        if apart and _are_rows(data) and not of_data.is_grouped(data):
+            rows = data.rows()  # several of one value, as trials are, are not
+            apart = rows_are_apart(sparse.csr_array(as_matrix(rows.A, rows.n_rows)))
+        if not apart:
             rest = rest * self.features.between[0, 0]
             return residual_draws(data, signal[:, :, 0], rest, rng)[:, :, None]
         return group_residuals(data.rows(), self.features, signal, rest, rng)
-
-    def _apart(self, data: DataSet) -> bool:
-        """Whether rows are not several of one value, as trials are; comparisons, as they are."""
-        if of_data.is_grouped(data) or not _are_rows(data):
-            return True
-        rows = data.rows()
-        return rows_are_apart(sparse.csr_array(as_matrix(rows.A, rows.n_rows)))
 
     def _features_at(
         self, name: str, X: FloatArray, n_functions: int, derivative: Derivative | None = None

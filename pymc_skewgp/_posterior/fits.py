@@ -20,7 +20,7 @@ from pymc_skewgp._observations.likelihood import Derivative, Values
 from pymc_skewgp._observations.observations import Observations, equal_rows
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior import prior as priors
-from pymc_skewgp._posterior.conditioning import Conditioning, Regression, factored_process_given
+from pymc_skewgp._posterior.conditioning import Conditioning, Regression, as_dense, process_given
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._posterior.site_evidence import SiteDraws
 from pymc_skewgp._sun.parameters import SunParameters, naming_the_labels
@@ -163,12 +163,7 @@ class FunctionFit:
         if new is None:
             return self._here(joint, self.n_functions if len(self._parts) == 1 else 1)
         at = Values(new, self.n_functions, derivative)
-        cross = priors.covariance_of(prior, "Xnew", self._everything, [at])
-        variance = priors.variances_of(prior, "Xnew", at)
-        mean, own = priors.mean_of(prior, "Xnew", [at]), self.of_coordinates
-        return self.conditioning.regression_at(
-            mean, variance, cross, joint=joint, on_coordinates=own
-        )
+        return self._regression_at(at, priors.variances_of(prior, "Xnew", at), joint)
 
     def pair_regression(self, a: FloatArray, b: FloatArray) -> Regression:
         """Of the first function at pairs of points, rows of `a` and `b` by turns."""
@@ -180,9 +175,14 @@ class FunctionFit:
             block = slice(start, start + _PAIRS)
             between = priors.covariance_of(prior, "Xnew", [Values(a[block])], [Values(b[block])])
             covariance[block, 0, 1] = covariance[block, 1, 0] = between.diagonal()
-        cross = priors.covariance_of(prior, "Xnew", self._everything, [at])
-        mean, own = priors.mean_of(prior, "Xnew", [at]), self.of_coordinates
-        return self.conditioning.regression_at(mean, covariance, cross, on_coordinates=own)
+        return self._regression_at(at, covariance)
+
+    def _regression_at(self, at: Values, variance: FloatArray, joint: bool = False) -> Regression:
+        cross = priors.covariance_of(self._prior, "Xnew", self._everything, [at])
+        mean, own = priors.mean_of(self._prior, "Xnew", [at]), self.of_coordinates
+        return self.conditioning.regression_at(
+            mean, variance, cross, joint=joint, on_coordinates=own
+        )
 
     def covariance_at(self, new: FloatArray, regression: Regression) -> FloatArray | None:
         """Of f at t new points given u, shape (t K, t K); None where it is too large to be kept."""
@@ -201,18 +201,10 @@ class FunctionFit:
         assert covariance is not None
         latent, chosen = self.equal_draws(shape, "twisted", rng)
         units = priors.function_units(self._prior, covariance.shape[0])
-        if units is None:
-            factor = linalg.low_rank_factor(covariance)
-        else:
-            measured = covariance / units / units[:, None]
-            factor = units[:, None] * linalg.low_rank_factor(measured)
+        factor = units[:, None] * linalg.low_rank_factor(covariance / units / units[:, None])
         f = regression.centre[:, None] + (latent.draws[chosen.ravel()] @ regression.solved).T
         f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
         return f.T.reshape(*shape, -1)
-
-    def _given(self, rows: Observations) -> Conditioning:
-        """Of f at the pseudo-points and at the data, given these rows."""
-        return conditioned(self._prior, self._parts, rows)
 
 
 def after_pseudo_points(prior: Prior, parts: Sequence[Values]) -> list[Values]:
@@ -225,7 +217,7 @@ def after_pseudo_points(prior: Prior, parts: Sequence[Values]) -> list[Values]:
 def conditioned(prior: Prior, parts: Sequence[Values], rows: Observations) -> Conditioning:
     """The functions at the pseudo-points, and these values of them, given rows of the first."""
     everything, k = after_pseudo_points(prior, parts), max(part.n_functions for part in parts)
-    return factored_process_given(
+    return process_given(
         priors.factored_covariance_of(prior, "X", everything),
         priors.mean_of(prior, "X", parts),
         np.repeat(prior.phase, k),
@@ -329,8 +321,8 @@ def site_draws(
         return SiteDraws(density, sites.slopes, cov, None, tol)
     nugget = np.zeros(given.n_rows)
     if constrained is not None:
-        nugget[skip:] = np.where(constrained, given.noise_variances[skip:], 0.0)
-    noise = given.dense_noise
+        nugget[skip:] = np.where(constrained, given.intervals.variances[skip:], 0.0)
+    noise = given.intervals.S if given.intervals.S.ndim == 1 else as_dense(given.intervals.S)
     rows = RowsBeside(given.row_factor, given.lower, given.upper, noise, nugget)
     cov = predictor_covariance(np.vstack([given.row_factor, density.factor]), noise)
     return SiteDraws(density, sites.slopes, cov, rows, tol, rung)
@@ -377,7 +369,9 @@ class SiteFit(FunctionFit):
     @cached_property
     def conditioning(self) -> Conditioning:
         """See `FunctionFit`: u are the signs at pseudo-points, and the intervals of the data."""
-        return self._rows if isinstance(self._rows, Conditioning) else self._given(self._rows)
+        if isinstance(self._rows, Conditioning):
+            return self._rows
+        return conditioned(self._prior, self._parts, self._rows)
 
     @property
     def of_single_rows(self) -> FunctionFit:
@@ -452,7 +446,7 @@ class ProcessFit(FunctionFit):
     @cached_property
     def conditioning(self) -> Conditioning:
         """See `FunctionFit`."""
-        return self._given(self._observations)
+        return conditioned(self._prior, self._parts, self._observations)
 
     @cached_property
     def sampler(self) -> escalation.RectangleSampler:
@@ -461,7 +455,7 @@ class ProcessFit(FunctionFit):
         sampler = escalation.RectangleSampler(given.cov, given.lower, given.upper)
         if self._constrained.any():
             rows = np.flatnonzero(self._constrained) + self.n_latent
-            refuse_contradictory_constraints(sampler, rows, given.noise_variances[rows])
+            refuse_contradictory_constraints(sampler, rows, given.intervals.variances[rows])
         return sampler
 
     def by_factors(self) -> FunctionFit:
@@ -473,7 +467,7 @@ class ProcessFit(FunctionFit):
             chosen = np.zeros(rows.n_rows, dtype=bool)
             chosen[equal.first] = True
             few = replace(rows.rows(chosen), log_constant=rows.log_constant)
-            given = self._given(few)
+            given = conditioned(self._prior, self._parts, few)
         elif rows.is_point.all():
             return self
         given = given or self.conditioning

@@ -289,7 +289,7 @@ def laplace_posterior(
         return _site_laplace(given, sites)
     if not given.n_rows:
         return _regression(given)
-    slopes = RowsInBlocks(given.lower, given.upper, given.noise).slopes
+    slopes = RowsInBlocks(given.lower, given.upper, given.intervals.S).slopes
     c, chol, log_prob = mode_of(slopes, given.row_factor)
     return _of_coordinates(given, 0, c, chol, given.log_density + log_prob)
 

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 from xarray import DataTree
 
 from pymc_skewgp._gaussian import weights as of_draws
-from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
-from pymc_skewgp._gaussian.weights import Estimate, IntArray
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.binary import label_probability, logistic_probability, probability_sd
 from pymc_skewgp._observations.likelihood import Mixture
 from pymc_skewgp._observations.probability import Probability
@@ -219,7 +218,7 @@ def as_datatree(
     """
     from arviz_base import from_dict  # heavy to import, and only needed with draws in hand
 
-    described = ("posterior", "sample_stats", "predictions")
+    described = ("posterior", "sample_stats", "predictions", "prior_sbc")
     tree = DataTree()
     for name in sorted(groups, key=lambda name: (name in dims_of, name.endswith("_summary"))):
         is_summary = name.endswith("_summary")
@@ -235,20 +234,6 @@ def as_datatree(
         )
         tree.attrs, tree[name] = found.attrs, found[name]
     return tree
-
-
-def sampling_attributes(latent: TruncatedDraws, evidence: Estimate | None) -> dict[str, Any]:
-    """How draws were made and how good they are: attributes of a group."""
-    attributes: dict[str, Any] = {
-        "method": latent.method,
-        "relative_ess": latent.relative_ess,
-        "pareto_k": latent.pareto_k,
-        "n_modes": latent.n_modes,
-    }
-    if evidence is not None:
-        attributes["log_marginal_likelihood"] = evidence.value
-        attributes["log_marginal_likelihood_se"] = evidence.std_error
-    return attributes
 
 
 DataSets = tuple[DataSet, ...]
@@ -349,18 +334,6 @@ def sample_tree(
         return log_likelihood, likelihood.replicate(y, own, log_likelihood, rng)
 
     found.add_draws(sets, f, "f", of_each)
-    return found.tree(attrs)
-
-
-def coordinates_tree(
-    sets: DataSets, coordinates: FloatArray, log_weight: FloatArray, attrs: dict[str, Any]
-) -> DataTree:
-    """Draws of coordinates, shape (chain, draw, r), in place of f at many rows, and the data."""
-    found = DataGroups.of(sets)
-    found.groups["posterior"]["coordinates"] = coordinates
-    found.groups["sample_stats"]["log_weight"] = log_weight
-    found.dims["coordinates"] = ["coordinate"]
-    found.coords["coordinate"] = np.arange(coordinates.shape[-1])
     return found.tree(attrs)
 
 

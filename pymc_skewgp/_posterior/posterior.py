@@ -371,7 +371,12 @@ class SkewGPPosterior(ReportsPrior):
     def _kept(
         self, coordinates: FloatArray, log_weight: FloatArray, attributes: dict[str, Any]
     ) -> DataTree:
-        return output.coordinates_tree(self._sets, coordinates, log_weight, attributes)
+        found = output.DataGroups.of(self._sets)
+        found.groups["posterior"]["coordinates"] = coordinates
+        found.groups["sample_stats"]["log_weight"] = log_weight
+        found.dims["coordinates"] = ["coordinate"]
+        found.coords["coordinate"] = np.arange(coordinates.shape[-1])
+        return found.tree(attributes)
 
     def at_rows(self, draws: DataTree, rows: ArrayLike, *, random_seed: Seed = None) -> DataTree:
         """F, new data and log likelihoods at some rows of the data, given drawn coordinates.
@@ -702,9 +707,23 @@ class SkewGPPosterior(ReportsPrior):
         return self._fit.prior_log_prob(self._n_draws)
 
     def _attributes(self, latent: TruncatedDraws) -> dict[str, Any]:
-        known = latent.log_prob
-        evidence = None if known is None else self._fit.evidence(known, self._prior_log_prob)
-        return output.sampling_attributes(latent, evidence) | self._approximation_attributes()
+        """How draws were made, under what, and what that loses where it is known."""
+        found: dict[str, Any] = {
+            "method": latent.method,
+            "relative_ess": latent.relative_ess,
+            "pareto_k": latent.pareto_k,
+            "n_modes": latent.n_modes,
+        }
+        if latent.log_prob is not None:
+            value, error, *_ = self._fit.evidence(latent.log_prob, self._prior_log_prob)
+            found |= {"log_marginal_likelihood": value, "log_marginal_likelihood_se": error}
+        if self._prior.approximation is not None:
+            found["approximation"] = repr(self._prior.approximation)
+            loss = vars(self).get("approximation_loss")
+            if loss is not None:
+                known = {"approximation_loss": loss.value, "approximation_loss_se": loss.std_error}
+                found |= known
+        return found
 
 
 # The class is the same for every prior and likelihood; this name says so.

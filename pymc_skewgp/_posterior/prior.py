@@ -258,11 +258,9 @@ def units_of(variances: FloatArray, groups: Mapping[Any, IntArray]) -> FloatArra
     return units
 
 
-def function_units(prior: Prior, size: int) -> FloatArray | None:
+def function_units(prior: Prior, size: int) -> FloatArray:
     """The same for so many values of all the functions: their standard deviations in B."""
-    if prior.coregion is None:
-        return None
-    sd = np.sqrt(prior.coregion.diagonal())
+    sd = np.ones(1) if prior.coregion is None else np.sqrt(prior.coregion.diagonal())
     return np.tile(sd, size // sd.size)
 
 

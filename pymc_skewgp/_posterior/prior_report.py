@@ -97,19 +97,6 @@ class ReportsPrior:
             return None
         return loss_of_fit(self._fit, replace(self.prior, approximation=None))
 
-    def _approximation_attributes(self: Any) -> dict[str, Any]:
-        """What draws were made under, and what that loses where it is known."""
-        if self.prior.approximation is None:
-            return {}
-        known = {"approximation": repr(self.prior.approximation)}
-        loss = vars(self).get("approximation_loss")
-        if loss is None:
-            return known
-        return known | {
-            "approximation_loss": loss.value,
-            "approximation_loss_se": loss.std_error,
-        }
-
     def prior_report(self: Any, n_rows: int = 1000, *, random_seed: int = 0) -> xr.Dataset:
         """What the approximation of the prior changes, compared on parts of the data.
 

@@ -58,20 +58,6 @@ class SunParameters(NamedTuple):
     latent_cov: Any
 
 
-def cross_covariance(scale: FloatArray, skewness: FloatArray) -> FloatArray:
-    """C = D Delta, with the standard deviations of `scale` on the diagonal of D.
-
-    A negative variance counts as none: what refuses it is the factorisation of `scale`.
-    """
-    return np.sqrt(np.maximum(scale.diagonal(), 0.0))[:, None] * skewness
-
-
-def skewness_matrix(scale: FloatArray, cross_cov: FloatArray) -> FloatArray:
-    """Delta = D^-1 C, the inverse of `cross_covariance`."""
-    delta: FloatArray = cross_cov / np.sqrt(scale.diagonal())[:, None]
-    return delta
-
-
 def checked_parameters(
     mu: ArrayLike,
     scale: FloatArray,
@@ -395,24 +381,13 @@ def _effect(correlation: FloatArray, truncation: FloatArray, delta: float) -> Ro
 _LEAST_WEIGHTED = 512
 
 
-def even_sun_draws(sun: SunParameters, n_draws: int, rng: np.random.Generator) -> FloatArray:
-    """Draws whose latent u are spread evenly, shape (n_draws, p): for means over the draws.
-
-    At least four proposals by the twisted sampler for each draw, resampled by weight.
-    """
-    if not sun.truncation.size:
-        return _normal_draws(sun, n_draws, rng)
-    refuse_contradictory_latent(sun.latent_cov, sun.truncation)
-    latent_cov = DenseCovariance(sun.latent_cov, "latent_cov")
-    n_weighted = max(4 * n_draws, _LEAST_WEIGHTED)
-    sampler = RectangleSampler(latent_cov, -sun.truncation, np.inf)
-    latent = draws_by(sampler, n_weighted, rng)
-    u = latent.draws[systematic_resample(latent.log_weights, n_draws, rng)]
-    return _given_latent(sun, latent_cov, u, rng)
-
-
-def independent_sun_draws(sun: SunParameters, n_draws: int, rng: np.random.Generator) -> FloatArray:
+def sun_draws(
+    sun: SunParameters, n_draws: int, rng: np.random.Generator, *, evenly: bool = False
+) -> FloatArray:
     """Draws independent of each other, shape (n_draws, p): rows of a data set.
+
+    Or draws whose latent u are spread `evenly`, for means over the draws: at least four proposals
+    by the twisted sampler for each, resampled by weight.
 
     See `independent_draws` for u.
 
@@ -420,28 +395,23 @@ def independent_sun_draws(sun: SunParameters, n_draws: int, rng: np.random.Gener
     --------
     >>> import numpy as np
     >>> from pymc_skewgp import SUN
-    >>> from pymc_skewgp._sun.parameters import independent_sun_draws
+    >>> from pymc_skewgp._sun.parameters import sun_draws
     >>> sun = SUN([0.0, 0.0], np.eye(2), [[0.9], [0.0]], [0.0], [[1.0]])
-    >>> independent_sun_draws(sun.parameters, 3, np.random.default_rng(0)).shape
+    >>> sun_draws(sun.parameters, 3, np.random.default_rng(0)).shape
     (3, 2)
     """
     if not sun.truncation.size:
-        return _normal_draws(sun, n_draws, rng)
+        noise = rng.standard_normal((n_draws, sun.mu.size))
+        return sun.mu + noise @ cholesky("scale", sun.scale)[0].T
     refuse_contradictory_latent(sun.latent_cov, sun.truncation)
     latent_cov = DenseCovariance(sun.latent_cov, "latent_cov")
-    u = independent_draws(latent_cov, -sun.truncation, np.inf, n_draws, rng)
-    return _given_latent(sun, latent_cov, u, rng)
-
-
-def _normal_draws(sun: SunParameters, n_draws: int, rng: np.random.Generator) -> FloatArray:
-    noise = rng.standard_normal((n_draws, sun.mu.size))
-    return sun.mu + noise @ cholesky("scale", sun.scale)[0].T
-
-
-def _given_latent(
-    sun: SunParameters, latent_cov: DenseCovariance, u: FloatArray, rng: np.random.Generator
-) -> FloatArray:
+    if evenly:
+        sampler = RectangleSampler(latent_cov, -sun.truncation, np.inf)
+        latent = draws_by(sampler, max(4 * n_draws, _LEAST_WEIGHTED), rng)
+        u = latent.draws[systematic_resample(latent.log_weights, n_draws, rng)]
+    else:
+        u = independent_draws(latent_cov, -sun.truncation, np.inf, n_draws, rng)
     regression = cho_solve((latent_cov.chol, True), sun.cross_cov.T)
     residual = low_rank_factor(sun.scale - sun.cross_cov @ regression)
-    noise = rng.standard_normal((u.shape[0], residual.shape[1]))
+    noise = rng.standard_normal((n_draws, residual.shape[1]))
     return sun.mu + u @ regression + noise @ residual.T

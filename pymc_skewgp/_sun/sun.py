@@ -1,6 +1,7 @@
 """The unified skew-normal distribution as an immutable value."""
 
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +16,10 @@ from pymc_skewgp._limits import refuse_too_many_draws
 from pymc_skewgp._sun import parameters as algebra
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed
+
+
+def _parameter(name: str, doc: str) -> Any:
+    return property(attrgetter(f"_parameters.{name}"), doc=doc)
 
 
 class SUN:
@@ -87,7 +92,7 @@ class SUN:
     ) -> None:
         omega = check.as_covariance("scale", scale)
         delta = check.as_matrix("skewness", skewness, (omega.shape[0], None))
-        cross = algebra.cross_covariance(omega, delta)
+        cross = np.sqrt(np.maximum(omega.diagonal(), 0.0))[:, None] * delta
         found = algebra.checked_parameters(mu, omega, cross, truncation, latent_cov, "skewness")
         self._parameters = algebra.read_only(found)
 
@@ -126,40 +131,22 @@ class SUN:
         sun._parameters = algebra.read_only(parameters)
         return sun
 
+    mu: FloatArray = _parameter("mu", "Location, shape (p,).")
+    scale: FloatArray = _parameter("scale", "Scale matrix Omega, shape (p, p).")
+    cross_cov: FloatArray = _parameter("cross_cov", "Covariance C with the latent one, (p, s).")
+    truncation: FloatArray = _parameter("truncation", "Truncation gamma, shape (s,).")
+    latent_cov: FloatArray = _parameter("latent_cov", "Latent covariance Gamma, shape (s, s).")
+
     @property
     def parameters(self) -> SunParameters:
         """All five, in cross-covariance form."""
         return self._parameters
 
     @property
-    def mu(self) -> FloatArray:
-        """Location, shape (p,)."""
-        return self._parameters.mu
-
-    @property
-    def scale(self) -> FloatArray:
-        """Scale matrix Omega, shape (p, p)."""
-        return self._parameters.scale
-
-    @property
-    def cross_cov(self) -> FloatArray:
-        """Cross-covariance C with the latent variable, shape (p, s)."""
-        return self._parameters.cross_cov
-
-    @property
     def skewness(self) -> FloatArray:
         """Skewness matrix Delta = D^-1 C, shape (p, s); not the third moment, which is `skew`."""
-        return algebra.skewness_matrix(self.scale, self.cross_cov)
-
-    @property
-    def truncation(self) -> FloatArray:
-        """Truncation gamma, shape (s,)."""
-        return self._parameters.truncation
-
-    @property
-    def latent_cov(self) -> FloatArray:
-        """Latent covariance Gamma, shape (s, s)."""
-        return self._parameters.latent_cov
+        found: FloatArray = self.cross_cov / np.sqrt(self.scale.diagonal())[:, None]
+        return found
 
     @property
     def n_dims(self) -> int:
@@ -262,7 +249,8 @@ class SUN:
         """
         count = check.as_count("n", n)
         refuse_too_many_draws("n", count, max(self.n_dims, 4 * self.n_latent))
-        return algebra.even_sun_draws(self._parameters, count, check.as_generator(random_seed))
+        rng = check.as_generator(random_seed)
+        return algebra.sun_draws(self._parameters, count, rng, evenly=True)
 
     def mean(self, *, n_draws: int = 16384, random_seed: Seed = 0) -> FloatArray:
         r"""Mean, shape (p,): :math:`\mu + C \Gamma^{-1} E[u]`.

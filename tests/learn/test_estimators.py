@@ -159,7 +159,7 @@ def test_classes_of_weight_zero_are_not_there():
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        (np.full(16, 0.5), "sample_weight must be whole numbers.*number 0 is 0.5"),
+        (np.full(16, 0.5), "sample_weight must be whole numbers.*row 0 has 0.5"),
         (np.zeros(16), "all zero"),
         (-np.ones(16), "negative"),
     ],

@@ -145,7 +145,7 @@ def test_weights_are_repeated_rows(kind):
 @pytest.mark.parametrize(
     ("given", "options", "message"),
     [
-        ("labels", {"weights": np.full(4, 0.5)}, "weights must be whole numbers.*number 0 is 0.5"),
+        ("labels", {"weights": np.full(4, 0.5)}, "weights must be whole numbers.*row 0 has 0.5"),
         ("labels", {"weights": np.ones(3)}, r"shape \(4,\)"),
         ("model", {}, "weights do: a model has its data in it"),
         ("both", {}, "data of one kind"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from xarray import Dataset
 
-from pymc_skewgp._plots import plot_coverage
+from pymc_skewgp import plot_coverage
 
 PROB = np.array([0.5, 0.89])
 EACH = np.array([[0.4, 0.5, 0.6, 0.7], [0.8, 0.9, 0.9, 1.0]])

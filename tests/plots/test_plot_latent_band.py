@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 import pymc_skewgp as sg
-from pymc_skewgp._plots import plot_latent_band
+from pymc_skewgp import plot_latent_band
 from pymc_skewgp._posterior.output import LatentMarginals
 
 X = np.array([2.0, -1.0, 0.5, 3.0])

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_skewgp as sg
-from pymc_skewgp._plots import plot_prior_draws
+from pymc_skewgp import plot_prior_draws
 
 GRID = np.array([2.0, -1.0, 0.0, 1.0])
 SD = 1.5

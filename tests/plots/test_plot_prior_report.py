@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from xarray import Dataset
 
-from pymc_skewgp._plots import plot_prior_report
+from pymc_skewgp import plot_prior_report
 
 EXACT = np.array([[0.1, 0.6, 0.9], [0.2, 0.5, 0.8]])
 FOUND = EXACT + 0.01

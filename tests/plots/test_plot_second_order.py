@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pymc_skewgp._plots import plot_second_order
+from pymc_skewgp import plot_second_order
 
 MEAN = np.array([0.9, 0.6, 0.2, 0.1, 0.5])
 SD = np.array([0.1, 0.2, 0.15, 0.05, 0.3])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from xarray import Dataset
 
-from pymc_skewgp._plots import plot_skewness
+from pymc_skewgp import plot_skewness
 
 X = np.array([1.0, -1.0, 0.0, 2.0])
 ORDER = [1, 2, 0, 3]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.stats import gaussian_kde, norm
 
-from pymc_skewgp._plots import plot_slice_density
+from pymc_skewgp import plot_slice_density
 from pymc_skewgp._posterior.output import LatentMarginals
 
 # Two points; at the second a skewed mixture of two normal distributions.

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, skewnorm
 
-from pymc_skewgp import SUN
-from pymc_skewgp._plots import plot_sun_density
+from pymc_skewgp import SUN, plot_sun_density
 
 DELTA = 0.9
 SKEW = SUN([1.0], [[4.0]], [[DELTA]], [0.0], [[1.0]])

@@ -14,7 +14,7 @@ from scipy import stats
 from scipy.special import log_ndtr, ndtr
 
 from pymc_skewgp import SUN, NotPositiveDefiniteError
-from pymc_skewgp._sun.parameters import independent_sun_draws
+from pymc_skewgp._sun.parameters import sun_draws
 
 nan, inf = np.nan, np.inf
 
@@ -392,9 +392,7 @@ def test_logcdf_at_infinity():
 
 DRAWS = {
     "weighted": lambda sun, n, seed: sun.sample(n, random_seed=seed),
-    "independent": lambda sun, n, seed: independent_sun_draws(
-        sun.parameters, n, np.random.default_rng(seed)
-    ),
+    "independent": lambda sun, n, seed: sun_draws(sun.parameters, n, np.random.default_rng(seed)),
 }
 
 
@@ -430,7 +428,7 @@ def test_draws_follow_the_distribution():
 def test_independent_draws_are_independent_of_each_other():
     sun, k = random_sun(2, 2, 1), 16
     rng = np.random.default_rng(2)
-    draws = [independent_sun_draws(sun.parameters, k, rng).mean(axis=0) for _ in range(800)]
+    draws = [sun_draws(sun.parameters, k, rng).mean(axis=0) for _ in range(800)]
     exact = sun.cov().diagonal() / k
     # The relative standard error of a variance of 800 is .05: 4.5 of them, 7e-6 each.
     ratio = np.array(draws).var(axis=0, ddof=1) / exact

@@ -53,11 +53,6 @@ class Kinds(NamedTuple):
         value = self.value
         return pt.constant(value) if np.isnan(value).any() else value
 
-    @property
-    def parameters(self) -> list[tuple[int, str]]:
-        """What is random: of which kind, and its name."""
-        return [(i, name) for i, part in enumerate(self.parts) for name in part.random]
-
     def with_value(self, value: NDArray[Any]) -> "Kinds":
         """The same for other data of the same shapes."""
         if np.array_equal(value, self.value, equal_nan=True):
@@ -99,32 +94,35 @@ class Kinds(NamedTuple):
         return np.concatenate([y.reshape(len(f), -1) for y in drawn], axis=1)
 
     def _by_part(self, values: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
-        named: list[dict[str, Any]] = [{} for _ in self.parts]
-        for (i, name), value in zip(self.parameters, values, strict=True):
-            named[i][name] = value
-        return named
+        rest = iter(values)
+        return [{name: next(rest) for name in part.random} for part in self.parts]
 
 
-class MarginalDataRV(JointDrawsRV):
-    """Data given rows of a unified skew-normal vector.
+class MarginalRV(JointDrawsRV):
+    """Data with their function integrated out.
 
     Parameters
     ----------
-    kinds : Kinds
     method : {"twisted", "ep"}
     n_draws : int
         How the log density is computed; see `pt_mvn_logcdf`.
+    kinds : Kinds, optional
+        What the data are, where they are not labels.
     """
 
+    def __init__(
+        self, method: LogProbMethod, n_draws: int, kinds: Kinds | None = None, **kwargs: Any
+    ) -> None:
+        self.method, self.n_draws, self.kinds = method, n_draws, kinds
+        super().__init__(**kwargs)
+
+
+class MarginalDataRV(MarginalRV):
+    """Data given rows of a unified skew-normal vector."""
+
+    kinds: Kinds
     name = "marginal_data"
     __props__ = ("name", "signature", "dtype", "inplace", "kinds", "method", "n_draws")
-    _print_name = ("MarginalData", "\\operatorname{MarginalData}")
-
-    def __init__(
-        self, kinds: Kinds, method: LogProbMethod = "twisted", n_draws: int = 256, **kwargs: Any
-    ) -> None:
-        self.kinds, self.method, self.n_draws = kinds, method, n_draws
-        super().__init__(**kwargs)
 
     def rng_fn(self, rng: np.random.Generator, *parameters: Any) -> Any:
         """Draw f, then data given f; the random parameters and the size come last."""
@@ -146,11 +144,7 @@ def _variable_of(op: JointDrawsRV, parameters: Any, rng: Any = None, **kwargs: A
 
 
 def _make_data(
-    *parameters: Any,
-    kinds: Kinds,
-    method: LogProbMethod = "twisted",
-    n_draws: int = 256,
-    **kwargs: Any,
+    *parameters: Any, kinds: Kinds, method: LogProbMethod, n_draws: int, **kwargs: Any
 ) -> TensorVariable:
     value = kinds.value
     inputs = ["(p)", "(p,p)", "(p,s)", "(s)", "(s,s)"]
@@ -158,7 +152,7 @@ def _make_data(
         inputs.append("(" + ",".join(f"k{i}{j}" for j in range(x.type.ndim)) + ")")
     output = "(" + ",".join(str(n) for n in value.shape) + ")"
     signature = f"{','.join(inputs)}->{output}"
-    op = MarginalDataRV(kinds, method, n_draws, signature=signature, dtype=value.dtype.name)
+    op = MarginalDataRV(method, n_draws, kinds, signature=signature, dtype=value.dtype.name)
     return _variable_of(op, parameters, **kwargs)
 
 
@@ -201,11 +195,8 @@ class MarginalData(pm.Distribution):
     def support_point(rv: Any, size: Any, *parameters: Any) -> Any:
         """The data themselves."""
         value = pt.constant(rv.owner.op.kinds.value)
-        return (
-            value
-            if size is None or not rv.type.ndim > value.type.ndim
-            else pt.full((*size, *value.shape), value)
-        )
+        several = size is not None and rv.type.ndim > value.type.ndim
+        return pt.full((*size, *value.shape), value) if several else value
 
 
 def rows_given(
@@ -258,27 +249,13 @@ def _marginal_data_logp(op: MarginalDataRV, values: Any, *inputs: Any, **kwargs:
 # Binary labels of a unified skew-normal function, with the function integrated out.
 
 
-class MarginalProbitRV(JointDrawsRV):
-    """Labels y = 1{f + e > 0} of a unified skew-normal f and standard normal noise e.
-
-    Parameters
-    ----------
-    method : {"twisted", "ep"}
-    n_draws : int
-        How the log density is computed; see `pt_mvn_logcdf`.
-    """
+class MarginalProbitRV(MarginalRV):
+    """Labels y = 1{f + e > 0} of a unified skew-normal f and standard normal noise e."""
 
     name = "marginal_probit"
     signature = "(p),(p,p),(p,s),(s),(s,s)->(p)"
     dtype = "int64"
     __props__ = ("name", "signature", "dtype", "inplace", "method", "n_draws")
-    _print_name = ("MarginalProbit", "\\operatorname{MarginalProbit}")
-
-    def __init__(
-        self, method: LogProbMethod = "twisted", n_draws: int = 256, **kwargs: Any
-    ) -> None:
-        self.method, self.n_draws = method, n_draws
-        super().__init__(**kwargs)
 
     def draws(self, rng: np.random.Generator, size: Any, *parameters: Any) -> Any:
         """Draw f, then y given f."""
@@ -286,9 +263,7 @@ class MarginalProbitRV(JointDrawsRV):
         return (f + rng.standard_normal(f.shape) > 0).astype(np.int64)
 
 
-def _make(
-    *parameters: Any, method: LogProbMethod = "twisted", n_draws: int = 256, **kwargs: Any
-) -> TensorVariable:
+def _make(*parameters: Any, method: LogProbMethod, n_draws: int, **kwargs: Any) -> TensorVariable:
     return _variable_of(MarginalProbitRV(method, n_draws), parameters, **kwargs)
 
 

@@ -6,10 +6,9 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_icdf_value, check_parameters
-from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_skewgp._model.distributions.unified_skew_normal import JointDrawsRV
+from pymc_skewgp._model.distributions.unified_skew_normal import JointDrawsRV, of_size
 from pymc_skewgp._model.ops.densities import pt_log_greatest, pt_log_ndtr, pt_log_normal_mass
 from pymc_skewgp._model.ops.plain_mode import as_real
 
@@ -20,14 +19,10 @@ class BernoulliProbitRV(JointDrawsRV):
     name = "bernoulli_probit"
     signature = "()->()"
     dtype = "int64"
-    _print_name = ("BernoulliProbit", "\\operatorname{BernoulliProbit}")
 
     def draws(self, rng: np.random.Generator, size: Any, eta: Any) -> Any:
         """Draw."""
         return np.asarray(rng.standard_normal(size) > -eta, dtype=np.int64)
-
-
-bernoulli_probit = BernoulliProbitRV()
 
 
 class BernoulliProbit(pm.Discrete):
@@ -63,7 +58,7 @@ class BernoulliProbit(pm.Discrete):
     ...     y = BernoulliProbit("y", eta=f, observed=[0, 1, 1])
     """
 
-    rv_op = bernoulli_probit
+    rv_op = BernoulliProbitRV()
 
     @classmethod
     def dist(cls, eta: Any, **kwargs: Any) -> TensorVariable:
@@ -76,9 +71,7 @@ class BernoulliProbit(pm.Discrete):
 
     def support_point(rv: Any, size: Any, eta: Any) -> Any:
         """More probable value."""
-        if not rv_size_is_none(size):
-            eta = pt.full(size, eta)
-        return pt.switch(pt.lt(eta, 0.0), 0, 1)
+        return of_size(size, pt.switch(pt.lt(eta, 0.0), 0, 1))
 
     def logp(value: Any, eta: Any) -> Any:
         """Log probability, -inf for values other than 0 and 1 and where eta is NaN."""
@@ -116,7 +109,6 @@ class PreferenceProbitRV(JointDrawsRV):
     name = "preference_probit"
     signature = "(),(),()->()"
     dtype = "int64"
-    _print_name = ("PreferenceProbit", "\\operatorname{PreferenceProbit}")
 
     def draws(
         self, rng: np.random.Generator, size: Any, difference: Any, noise: Any, threshold: Any
@@ -124,9 +116,6 @@ class PreferenceProbitRV(JointDrawsRV):
         """Draw."""
         v = difference + noise * rng.standard_normal(size)
         return (v > threshold).astype(np.int64) - (v < -threshold)
-
-
-preference_probit = PreferenceProbitRV()
 
 
 class PreferenceProbit(pm.Discrete):
@@ -178,7 +167,7 @@ class PreferenceProbit(pm.Discrete):
     ...     y = sg.PreferenceProbit("y", f, [[1, 0], [2, 0]], sigma=0.5, observed=[1, 1])
     """
 
-    rv_op = preference_probit
+    rv_op = PreferenceProbitRV()
 
     @classmethod
     def dist(
@@ -196,8 +185,7 @@ class PreferenceProbit(pm.Discrete):
     def support_point(rv: Any, size: Any, difference: Any, noise: Any, threshold: Any) -> Any:
         """Sign of the difference; the first item where there is none."""
         likely = pt.switch(pt.lt(difference, 0.0), -1, 1)
-        likely, *_ = pt.broadcast_arrays(likely, noise, threshold)
-        return likely if rv_size_is_none(size) else pt.full(size, likely)
+        return of_size(size, likely, noise, threshold)
 
     def logp(value: Any, difference: Any, noise: Any, threshold: Any) -> Any:
         """Log probability, -inf for values other than -1, 0 and 1."""
@@ -241,15 +229,11 @@ class ChoiceProbitRV(JointDrawsRV):
     name = "choice_probit"
     signature = "(k),()->()"
     dtype = "int64"
-    _print_name = ("ChoiceProbit", "\\operatorname{ChoiceProbit}")
 
     def draws(self, rng: np.random.Generator, size: Any, eta: Any, sigma: Any) -> Any:
         """Draw."""
         noise = rng.standard_normal((*size, eta.shape[-1]))
         return np.asarray(np.argmax(eta + np.asarray(sigma)[..., None] * noise, axis=-1))
-
-
-choice_probit = ChoiceProbitRV()
 
 
 class ChoiceProbit(pm.Discrete):
@@ -296,7 +280,7 @@ class ChoiceProbit(pm.Discrete):
     0.6337 0.1831 0.1831
     """
 
-    rv_op = choice_probit
+    rv_op = ChoiceProbitRV()
 
     @classmethod
     def dist(cls, eta: Any, sigma: Any = 1.0, **kwargs: Any) -> TensorVariable:
@@ -305,8 +289,7 @@ class ChoiceProbit(pm.Discrete):
 
     def support_point(rv: Any, size: Any, eta: Any, sigma: Any) -> Any:
         """Alternative of the greatest value."""
-        best, _ = pt.broadcast_arrays(pt.argmax(eta, axis=-1), sigma)
-        return best if rv_size_is_none(size) else pt.full(size, best)
+        return of_size(size, pt.argmax(eta, axis=-1), sigma)
 
     def logp(value: Any, eta: Any, sigma: Any) -> Any:
         """Log probability, -inf for values other than 0 to k - 1."""
@@ -337,10 +320,6 @@ class MultinomialProbitRV(ChoiceProbitRV):
     """
 
     name = "multinomial_probit"
-    _print_name = ("MultinomialProbit", "\\operatorname{MultinomialProbit}")
-
-
-multinomial_probit = MultinomialProbitRV()
 
 
 class MultinomialProbit(pm.Discrete):
@@ -383,7 +362,7 @@ class MultinomialProbit(pm.Discrete):
     0.6337 0.3333
     """
 
-    rv_op = multinomial_probit
+    rv_op = MultinomialProbitRV()
 
     @classmethod
     def dist(cls, eta: Any, **kwargs: Any) -> TensorVariable:
@@ -402,7 +381,6 @@ class IntervalNormalRV(JointDrawsRV):
     name = "interval_normal"
     signature = "(),(),(),()->()"
     dtype = "floatX"
-    _print_name = ("IntervalNormal", "\\operatorname{IntervalNormal}")
 
     def draws(
         self, rng: np.random.Generator, size: Any, mu: Any, sigma: Any, lower: Any, upper: Any
@@ -414,9 +392,6 @@ class IntervalNormalRV(JointDrawsRV):
         end = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0.0))
         middle = np.where(both, 0.5 * (np.where(both, low, 0.0) + np.where(both, high, 0.0)), end)
         return np.asarray(np.where((v > low) & (v < high), middle, v))
-
-
-interval_normal = IntervalNormalRV()
 
 
 class IntervalNormal(pm.Continuous):
@@ -465,7 +440,7 @@ class IntervalNormal(pm.Continuous):
     -1.0748 -3.7832 -0.9989
     """
 
-    rv_op = interval_normal
+    rv_op = IntervalNormalRV()
 
     @classmethod
     def dist(cls, mu: Any, sigma: Any, lower: Any, upper: Any, **kwargs: Any) -> TensorVariable:
@@ -481,8 +456,7 @@ class IntervalNormal(pm.Continuous):
 
     def support_point(rv: Any, size: Any, mu: Any, sigma: Any, lower: Any, upper: Any) -> Any:
         """Mean."""
-        mu, *_ = pt.broadcast_arrays(mu, sigma, lower, upper)
-        return mu if rv_size_is_none(size) else pt.full(size, mu)
+        return of_size(size, mu, sigma, lower, upper)
 
     def logp(value: Any, mu: Any, sigma: Any, lower: Any, upper: Any) -> Any:
         """Log density outside the interval, log probability of it inside."""

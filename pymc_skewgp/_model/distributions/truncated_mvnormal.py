@@ -87,7 +87,6 @@ class TruncatedMvNormalRV(sun.JointDrawsRV):
 
     name = "truncated_multivariate_normal"
     signature = "(n),(n,n),(n),(n)->(n)"
-    _print_name = ("TruncatedMvNormal", "\\operatorname{TruncatedMvNormal}")
 
     def draws(
         self, rng: np.random.Generator, size: Any, mu: Any, cov: Any, lower: Any, upper: Any
@@ -102,9 +101,6 @@ class TruncatedMvNormalRV(sun.JointDrawsRV):
         parameters = [(cov, 2), (lower - mu, 1), (upper - mu, 1)]
         draws = mu + sun.draw_groups(draw_rows, size, mu.shape[-1], parameters)
         return np.clip(draws, lower, upper)  # the sum may round to the far side of a limit
-
-
-truncated_multivariate_normal = TruncatedMvNormalRV()
 
 
 class TruncatedMvNormal(pm.Continuous):
@@ -164,7 +160,7 @@ class TruncatedMvNormal(pm.Continuous):
     (3, 2)
     """
 
-    rv_op = truncated_multivariate_normal
+    rv_op = TruncatedMvNormalRV()
 
     @classmethod
     def dist(

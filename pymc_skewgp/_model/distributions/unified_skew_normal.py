@@ -25,7 +25,7 @@ from pymc_skewgp import _errors
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._model.ops import densities
-from pymc_skewgp._sun.parameters import SunParameters, independent_sun_draws
+from pymc_skewgp._sun.parameters import SunParameters, sun_draws
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, as_covariance
 
@@ -222,6 +222,11 @@ class JointDrawsRV(RandomVariable):
 
     dtype = "floatX"
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        shown = cls.__name__.removesuffix("RV")
+        cls._print_name = (shown, f"\\operatorname{{{shown}}}")
+
     def draws(self, *args: Any, **kwargs: Any) -> Any:
         """Draws of the shape of an array of them, each of one set of the parameters."""
         raise NotImplementedError
@@ -232,6 +237,13 @@ class JointDrawsRV(RandomVariable):
         if size is None:
             size = batch_shape_of(list(zip(values, self.ndims_params, strict=True)))
         return self.draws(rng, size, *values)
+
+
+def of_size(size: Any, value: Any, *parameters: Any) -> Any:
+    """`value` in the shape that it has with the parameters, or of the size, where there is one."""
+    if not rv_size_is_none(size):
+        return pt.full(size, value)
+    return pt.broadcast_arrays(value, *parameters)[0] if parameters else value
 
 
 def batch_shape_of(parameters: Sequence[tuple[FloatArray, int]]) -> tuple[int, ...]:
@@ -405,14 +417,13 @@ class UnifiedSkewNormalRV(JointDrawsRV):
 
     name = "unified_skew_normal"
     signature = "(p),(p,p),(p,s),(s),(s,s)->(p)"
-    _print_name = ("UnifiedSkewNormal", "\\operatorname{UnifiedSkewNormal}")
 
     def draws(self, rng: np.random.Generator, size: Any, mu: Any, *others: Any) -> Any:
         """Draw."""
 
         def draw_rows(n: int, omega: Any, cross: Any, gamma: Any, latent: Any) -> FloatArray:
             centred = np.zeros(mu.shape[-1]), symmetric(omega), cross, gamma, symmetric(latent)
-            return independent_sun_draws(SUN.from_cross_cov(*centred).parameters, n, rng)
+            return sun_draws(SUN.from_cross_cov(*centred).parameters, n, rng)
 
         # Rows that differ in their location alone are one group.
         parameters = list(zip(others, self.ndims_params[1:], strict=True))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
-from functools import cached_property, singledispatch
+from functools import cached_property, partial, singledispatch
 from inspect import Parameter, signature
 from typing import Any, NamedTuple
 
@@ -310,15 +310,14 @@ class DrawnValues:
     @cached_property
     def _function(self) -> tuple[Any, int, bool]:
         """A function, how many generators it takes, and whether it is of one vector only."""
-        for many in (self._vectorized, self._called_with_block):
+        graph, block = self._graph, self._block
+        vectorized = partial(vectorize_graph, graph.variable, {graph.eta: block})
+        for many in (vectorized, self._called_with_block):
             try:
-                return *_drawing(self._block, many(), self._graph.parameters), False
+                return *_drawing(block, many(), graph.parameters), False
             except Exception:  # PyTensor cannot vectorise the graphs that some variables are
                 continue
-        return *_drawing(self._graph.eta, self._graph.variable, self._graph.parameters), True
-
-    def _vectorized(self) -> Any:
-        return vectorize_graph(self._graph.variable, {self._graph.eta: self._block})
+        return *_drawing(graph.eta, graph.variable, graph.parameters), True
 
     def _called_with_block(self) -> Any:
         """The user's function of a matrix; ValueError where that is not the same as of each row."""
@@ -394,17 +393,13 @@ def moments(variable: Any) -> tuple[Any, Any]:
 def _moments(op: Any, variable: Any) -> tuple[Any, Any]:
     deviation = next((_DEVIATIONS[x] for x in type(op).__mro__ if x in _DEVIATIONS), None)
     if deviation is None:
-        _refuse_undefined(variable)
+        with suppress(NotImplementedError):
+            known_mean(variable)  # refuses what has none
         raise UnknownMomentError
     parameters = op.dist_params(variable.owner)
     mean = _mean(op, variable, parameters)
     sd = deviation(mean, *parameters)
     return mean, sd + pt.zeros_like(mean)
-
-
-def _refuse_undefined(variable: Any) -> None:
-    with suppress(NotImplementedError):
-        known_mean(variable)
 
 
 def _mean(op: Any, variable: Any, parameters: Any) -> Any:

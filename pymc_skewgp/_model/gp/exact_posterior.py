@@ -1,7 +1,6 @@
 """The exact posterior of a SkewGP at values of its hyperparameters, and of the mean."""
 
-from collections.abc import Callable, Container, Sequence
-from functools import partial
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
@@ -78,13 +77,6 @@ class MeanOfCoefficients(pm.gp.mean.Mean):
         return self._mean(X).mean
 
 
-def _affine_mean_at(
-    mean_func: Any, variables: Sequence[Any], coefficients: list[Any], X: Any
-) -> AffineMean:
-    """A mean function, some of whose variables are coefficients, at the rows of `X`."""
-    return affine_mean(variables, coefficients, mean_of_values(mean_func, [ValuesAt(X)]))
-
-
 def can_be_integrated(gp: Any, n_functions: int, coregion: Any) -> bool:
     """Whether a posterior has coefficients of the mean as a part of its kernel.
 
@@ -113,7 +105,7 @@ def functions_at(gp: Any, point: Container[str], can_be: Callable[[], bool]) -> 
     columns = int(gp.n_columns) if np.isfinite(gp.n_columns) else None
     X = pt.matrix("X", shape=(None, columns))
     mean = mean_of_values(mean_func, [ValuesAt(X)])
-    missing = functions.undetermined([mean], point, [X])
+    _, missing = functions.determining([mean], point, [X])
     if gp.model is None or not missing:
         return cov_func, mean_func
     model = gp.model.root
@@ -130,7 +122,10 @@ def functions_at(gp: Any, point: Container[str], can_be: Callable[[], bool]) -> 
             "without pseudo-points and for data of one function; integrate(gp, X, y) does so, and "
             "draws them, in any case."
         )
-    found = partial(_affine_mean_at, mean_func, model.free_RVs, chosen)
+
+    def found(X: Any) -> AffineMean:
+        return affine_mean(model.free_RVs, chosen, mean_of_values(mean_func, [ValuesAt(X)]))
+
     return cov_func + CoefficientCovariance(found, columns or 1), MeanOfCoefficients(found)
 
 

@@ -305,7 +305,7 @@ def hyperparameters(
     ValueError
         When a random variable is needed and not determined; `where` names what should have it.
     """
-    found, missing = _determining(outputs, known, inputs)
+    found, missing = determining(outputs, known, inputs)
     if missing:
         names = sorted(str(node.name or "<unnamed>") for node in missing)
         raise ValueError(
@@ -315,12 +315,7 @@ def hyperparameters(
     return sorted(found, key=lambda node: node.name)
 
 
-def undetermined(outputs: list[Any], known: Container[str], inputs: Sequence[Any]) -> list[Any]:
-    """Random variables that `outputs` need, and that the variables named in `known` leave open."""
-    return _determining(outputs, known, inputs)[1]
-
-
-def _determining(
+def determining(
     outputs: list[Any], known: Container[str], inputs: Sequence[Any]
 ) -> tuple[set[Any], list[Any]]:
     """Variables named in `known` that `outputs` need, and random ones that these leave open."""

@@ -80,14 +80,6 @@ def radial_derivative(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Der
     return scale * total
 
 
-def cosine_derivative(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative) -> Any:
-    """The same for the Cosine kernel of one active feature."""
-    n = left.order + right.order
-    angle = 2.0 * np.pi * _differences(kernel, X, Xs)[:, :, 0]
-    rate = 2.0 * np.pi / (pt.ones(1) * kernel.ls)[0]
-    return (-1.0) ** right.order * rate**n * pt.cos(angle + 0.5 * np.pi * n)
-
-
 def _differences(kernel: Any, X: Any, Xs: Any) -> Any:
     """Scaled differences of the active features, shape (n, m, d)."""
     left, right = (pt.as_tensor_variable(x)[:, kernel.active_dims] / kernel.ls for x in (X, Xs))
@@ -268,7 +260,10 @@ def _of_known(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative)
     if isinstance(kernel, pm_cov.Cosine):
         if kernel.n_dims > 1:
             _refuse(kernel, f"of several features has no closed form here: {_SMOOTH}")
-        return cosine_derivative(kernel, X, Xs, left, right)
+        n = left.order + right.order
+        angle = 2.0 * np.pi * _differences(kernel, X, Xs)[:, :, 0]
+        rate = 2.0 * np.pi / (pt.ones(1) * kernel.ls)[0]
+        return (-1.0) ** right.order * rate**n * pt.cos(angle + 0.5 * np.pi * n)
     smoothness = RADIAL[type(kernel)].smoothness
     wanted = max(left.order, right.order)
     if wanted > smoothness:

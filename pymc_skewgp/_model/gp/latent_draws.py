@@ -8,17 +8,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from rich.progress import track
 from xarray import Dataset, DataTree
 
 from pymc_skewgp._errors import LowEffectiveSampleWarning, no_warnings, warn
+from pymc_skewgp._gaussian.covariance import FactoredCovariance
 from pymc_skewgp._gaussian.weights import short_path
 from pymc_skewgp._model.gp import process
 from pymc_skewgp._model.gp.functions import hyperparameters
-from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt, data_of_model, process_beyond
+from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt, process_beyond
 from pymc_skewgp._model.graph.collapsed import OwnScale, with_coefficients
 from pymc_skewgp._model.ops.densities import sun_of_process
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
@@ -29,7 +30,7 @@ from pymc_skewgp._posterior import output
 from pymc_skewgp._posterior.conditioning import Conditioning, process_given
 from pymc_skewgp._posterior.draws_with_evidence import Case, draws_of_many
 from pymc_skewgp._posterior.prior import DataSet, n_functions, sites_of, units_of
-from pymc_skewgp._sun.parameters import SunParameters, independent_sun_draws
+from pymc_skewgp._sun.parameters import SunParameters, sun_draws
 from pymc_skewgp._validation import FloatArray, as_count
 
 # Draws of a model's variables, as ``pm.sample`` returns them, and functions of them.
@@ -292,7 +293,7 @@ def draw_latent(
             f"ESS is {relative_ess.min():.3f}): raise n_candidates, or look at the prior of the "
             "variance.",
             LowEffectiveSampleWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     return latent_tree(
         trace, latent.sets, LatentDraws(name, f, relative_ess, likelihoods, Xnew), rng
@@ -395,7 +396,8 @@ class LatentGivenData:
                 parts.append(rows)
             rows = stacked(parts, [x.values.size for x in sets])
             units = units_of(variances, self._units)
-            given = process_given(cov, mean, phase, truncation, rows, units)
+            prior = FactoredCovariance.of_kernel(cov, units)
+            given = process_given(prior, mean, phase, truncation, rows)
             signs = cov[:s, :s], phase, truncation
             yield index, AtDraw(given, [x.likelihood for x in sets], signs, sites_of(sets))
 
@@ -460,12 +462,11 @@ def continue_latent(
     f = pt.vector("f at the data", dtype=known.f.dtype)
     sun = process_beyond(gp, known, f, Xnew, known.jitter)
     _refuse_other_inputs(known, values)
-    parameters = [sun.mu, sun.scale, sun.cross_cov, sun.truncation, sun.latent_cov]
-    function = DrawFunction(trace, parameters, {f: values})
+    function = DrawFunction(trace, list(sun), {f: values})
     new = np.empty((*function.shape, Xnew.shape[0]))
     for index, arrays in function.each(f"Drawing {name}", progressbar):
         with no_warnings():  # of the jitter that f at one of the data needs
-            new[index] = independent_sun_draws(SunParameters(*arrays), 1, rng)[0]
+            new[index] = sun_draws(SunParameters(*arrays), 1, rng)[0]
     tree = output.as_datatree(
         {"predictions": {name: new}, "predictions_constant_data": {"X": Xnew}},
         dims={},
@@ -494,90 +495,7 @@ def _refuse_other_inputs(known: FunctionAt, values: FloatArray) -> None:
 _JITTER = 1e-6  # as `prior` has it
 
 
-class Latent(NamedTuple):
-    """What the model of a SkewGP has, and what the caller gives.
-
-    Attributes
-    ----------
-    functions : mapping of FunctionAt
-        The latent functions that `prior` made, by name.
-    data : mapping of DataOfModel
-        Those of `marginal_likelihood`, by the name of the variable.
-    Xnew : array_like or None
-    X, y, likelihood, coregion
-        Data that the caller gives.
-    name : str or None
-    """
-
-    functions: Mapping[str, FunctionAt]
-    data: Mapping[str, DataOfModel]
-    Xnew: ArrayLike | None
-    X: Any
-    y: Any
-    likelihood: Any
-    coregion: Any
-    name: str | None
-
-    @property
-    def given(self) -> bool:
-        """Whether the caller gives data."""
-        return self.X is not None or self.y is not None
-
-    def function_of(self, idata: DataTree) -> FunctionAt | None:
-        """The latent function that `idata` has draws of; None where the caller gives data."""
-        drawn = (
-            {} if self.given else {x: f for x, f in self.functions.items() if has_draws(idata, x)}
-        )
-        return _named(self.name, drawn, "latent functions")
-
-    def data_of(self, idata: DataTree) -> DataOfModel | None:
-        """Data that `idata` was drawn given, as far as it says so."""
-        seen: Any = idata.children.get("observed_data", {})
-        own = {x: data for x, data in self.data.items() if x in seen}
-        return _named(self.name, own or self.data, "data")
-
-
-def sample_latent(
-    gp: Any,
-    idata: DataTree,
-    wanted: Latent,
-    *,
-    n_candidates: int,
-    rng: np.random.Generator,
-    progressbar: bool,
-) -> DataTree:
-    """Continue draws of f that the trace has, or draw f given data."""
-    name = wanted.name
-    several = isinstance(wanted.X, Mapping | list) and wanted.y is None
-    if (wanted.X is None) != (wanted.y is None) and not several:
-        raise ValueError("give both X and y, or neither (those of marginal_likelihood).")
-    new = None
-    if wanted.Xnew is not None:
-        new = process.as_input_graph("Xnew", base.as_inputs("Xnew", wanted.Xnew), gp.n_columns)
-    how: dict[str, Any] = {"rng": rng, "progressbar": progressbar}
-    known = wanted.function_of(idata)
-    if known is None and not wanted.given and not wanted.data:
-        known = _stored_function(idata)
-    if known is not None:
-        if new is None:
-            raise ValueError(
-                f"idata.posterior has {known.f.name!r} at the inputs of prior already: give Xnew, "
-                "the inputs at which it is wanted."
-            )
-        with data_as_sampled(idata, [known.f]):
-            return continue_latent(gp, idata, known, new, name=name or known.f.name, **how)
-    if wanted.given:
-        data = data_of_model(gp, wanted.X, wanted.y, wanted.likelihood, wanted.coregion)
-    else:
-        found = wanted.data_of(idata)
-        if found is None:
-            raise ValueError(_nothing_known(wanted.functions))
-        data = found
-    with data_as_sampled(idata, data.graphs):
-        return draw_latent(gp, idata, data, new, name=name or "f", n_candidates=n_candidates, **how)
-
-
-def _named(name: str | None, candidates: Mapping[str, Any], what: str) -> Any:
+def named_among(candidates: Mapping[str, Any], name: str | None, what: str) -> Any:
     """The one called `name`, or the only one; None of none."""
     if name is not None and name in candidates:
         return candidates[name]
@@ -590,7 +508,7 @@ def _named(name: str | None, candidates: Mapping[str, Any], what: str) -> Any:
     return next(iter(candidates.values()), None)
 
 
-def _stored_function(idata: DataTree) -> FunctionAt | None:
+def stored_function(idata: DataTree) -> FunctionAt | None:
     """One function at the inputs that stand beside it, as `integrate(gp, X, y)` has them."""
     if not has_draws(idata, "f") or "constant_data" not in idata.children:
         return None
@@ -603,7 +521,7 @@ def _stored_function(idata: DataTree) -> FunctionAt | None:
     return FunctionAt(X.to_numpy(), pt.vector("f"), _JITTER)
 
 
-def _nothing_known(functions: Mapping[str, FunctionAt]) -> str:
+def nothing_known(functions: Mapping[str, FunctionAt]) -> str:
     if not functions:
         return (
             "sample_latent needs a latent function or data: call prior(name, X) or "

@@ -185,15 +185,12 @@ class SiteFunctions:
         total = [np.zeros(np.shape(x)) for x in self._parameters]
         step = max(1, _BLOCK // max(eta.shape[1], 1))
         for start in range(0, eta.shape[0] if total else 0, step):
-            found = self._in_parameters_of_few(
-                y, eta[start : start + step], weights[start : start + step]
-            )
+            few = slice(start, start + step)
+            found = self._of_few(y, eta[few], weights[few])
             total = [x + part for x, part in zip(total, found, strict=True)]
         return total
 
-    def _in_parameters_of_few(
-        self, y: Any, eta: FloatArray, weights: FloatArray
-    ) -> list[FloatArray]:
+    def _of_few(self, y: Any, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
         if self._in_parameters is not None:
             found: list[FloatArray] = self._in_parameters(y, eta, weights, *self._parameters)
             if all(np.isfinite(x).all() for x in found):

@@ -189,7 +189,7 @@ def _keeps_affine(node: Apply, places: list[int]) -> bool:
     if isinstance(op, Elemwise):
         kind = op.scalar_op
         if isinstance(kind, scalar.Pow):
-            return places == [0] and _is_one(node.inputs[1])
+            return places == [0] and bool(np.all(_number(node.inputs[1]) == 1.0))
         if isinstance(kind, scalar.Mul):
             return len(places) == 1
         if isinstance(kind, scalar.TrueDiv):
@@ -220,9 +220,9 @@ def _by_value(node: Apply) -> Sequence[int]:
     return range(int(fills), len(node.inputs))
 
 
-def _is_one(power: Variable) -> bool:
-    """Whether a power is 1, as in the derivative of a square."""
-    return is_constant(power) and bool((plain_function([], power)() == 1.0).all())
+def _number(x: Variable) -> Any:
+    """Of a graph without variables; NaN of others."""
+    return plain_function([], x)() if is_constant(x) else np.nan
 
 
 def stays_in_place(graph: Variable, x: Any) -> bool:
@@ -318,7 +318,7 @@ def _keeps_analytic(node: Apply, places: list[int], known: list[bool | None]) ->
     if _is_of(node, (scalar.Switch,)):
         condition = known[0] if places[0] == 0 else True
         values = known[1:] if places[0] == 0 else known
-        ends = any(_is_minus_infinity(x) for x in node.inputs[1:])
+        ends = any(np.all(_number(x) == -np.inf) for x in node.inputs[1:])
         return set(values) <= {None} and (condition or (condition is False and ends))
     if set(known) != {None}:
         return False
@@ -338,7 +338,7 @@ def _keeps_analytic(node: Apply, places: list[int], known: list[bool | None]) ->
 def is_positive(x: Variable) -> bool:
     """Whether a graph is positive by its operations: exponentials, numbers, and what follows."""
     if is_constant(x):
-        return bool((plain_function([], x)() > 0.0).all())
+        return bool(np.all(_number(x) > 0.0))
     if x.owner is None:
         return False
     inputs = x.owner.inputs
@@ -361,16 +361,11 @@ def _power(node: Apply) -> Any:
     """Of the first input; NaN where it is not known."""
     if _is_of(node, (scalar.Sqr,)):
         return 2.0
-    known = _is_of(node, (scalar.Pow,)) and is_constant(node.inputs[1])
-    return plain_function([], node.inputs[1])() if known else np.nan
+    return _number(node.inputs[1]) if _is_of(node, (scalar.Pow,)) else np.nan
 
 
 def _is_whole(power: Any) -> bool:
     return bool((power == np.round(power)).all())
-
-
-def _is_minus_infinity(x: Variable) -> bool:
-    return is_constant(x) and bool((plain_function([], x)() == -np.inf).all())
 
 
 # Graphs in which entries are picked and arranged before functions of them are taken, not after.
@@ -451,20 +446,17 @@ def _first_late(graph: Any, xs: Sequence[Any]) -> Apply | None:
         if not curved.isdisjoint(node.inputs) or why_not_affine(node.outputs[0], xs) is not None:
             curved.update(node.outputs)
         first, *others = node.inputs
+        function = getattr(first.owner, "op", None)
         if (
             isinstance(node.op, (*_LAYOUT, DimShuffle))
             and first in curved
             and found.isdisjoint(others)
             and not _leaves_in_place(node)
-            and _passes(getattr(first.owner, "op", None))
+            # The order of these and of an arrangement of entries does not matter.
+            and (isinstance(function, Elemwise | CheckAndRaise) or type(function) is ViewOp)
         ):
             return node
     return None
-
-
-def _passes(op: Any) -> bool:
-    """Whether the order of an operation and an arrangement of entries does not matter."""
-    return isinstance(op, Elemwise | CheckAndRaise) or type(op) is ViewOp
 
 
 def _leaves_in_place(node: Apply) -> bool:
@@ -484,6 +476,8 @@ def _earlier(node: Apply) -> Any:
     if isinstance(function.op, ViewOp):
         return _arranged(node, function.inputs[0])
     whole = node.inputs[0]
+    shape = whole.type.shape
+    shape = pt.broadcast_shape(*function.inputs) if None in shape else shape
     inputs: list[Any] = []
     for source in function.inputs:
         if isinstance(node.op, DimShuffle):
@@ -492,16 +486,10 @@ def _earlier(node: Apply) -> Any:
             inputs.append(source.dimshuffle())
         else:
             same = source.type.broadcastable == whole.type.broadcastable
-            full = source if same else pt.broadcast_to(source, _shape_of(function))
+            full = source if same else pt.broadcast_to(source, shape)
             inputs.append(_arranged(node, full))
     return function.op(*inputs)
 
 
 def _arranged(node: Apply, source: Any) -> Any:
     return node.op(source, *node.inputs[1:])
-
-
-def _shape_of(function: Apply) -> Any:
-    """Shape of what an operation on every entry gives."""
-    known = function.outputs[0].type.shape
-    return pt.broadcast_shape(*function.inputs) if None in known else known

@@ -251,7 +251,9 @@ def _grown_one_by_one(
     while grows:
         grows = False
         for other in others:
-            if other in members or not _touches(other, members, below):
+            # One that shares an observation with members, or is above or below one.
+            near = {x for member in members for x in [member, *below[member]]}
+            if other in members or near.isdisjoint([other, *below[other]]):
                 continue
             joint = [x for x in model.free_RVs if x in members or x is other]
             # A hyperparameter, or a function with other observations, stays outside.
@@ -259,12 +261,6 @@ def _grown_one_by_one(
                 found = _observed(model, joint, below, rows_only)
                 members, grows = joint, True
     return members, found
-
-
-def _touches(other: Any, members: list[Any], below: dict[Any, list[Any]]) -> bool:
-    """Whether a variable shares an observation with members, or is above or below one."""
-    own = below[other]
-    return any(x in own or x is other for member in members for x in [member, *below[member]])
 
 
 def _observed(
@@ -460,7 +456,12 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
     graphs = [graph for y in rows for graph in y.graphs]
     graphs += [graph for y in block.sites for graph in y.graphs]
     own = [member.name for member in members]
-    _refuse_randomness(" and ".join(own), [*prior, *graphs])
+    if is_random(*prior, *graphs):
+        raise NotConjugateError(
+            f"a parameter or predictor of {' and '.join(own)} holds a random variable that the "
+            "model does not know.",
+            "Give it a name in the model, or leave the step to NUTS.",
+        )
     gone = {*own, *block.below}
     sizes = [member.n_latent for member in members]
     ends = list(accumulate((pt.prod(x.shape) for x in members), initial=pt.zeros((), "int64")))
@@ -526,12 +527,3 @@ def _moved(
 def _is_short(value: Any) -> bool:
     known = getattr(value.type, "shape", (None,))
     return None not in known and prod(known) <= _FEW
-
-
-def _refuse_randomness(name: str, outputs: list[Any]) -> None:
-    if is_random(*outputs):
-        raise NotConjugateError(
-            f"a parameter or predictor of {name} holds a random variable that the model does not "
-            "know.",
-            "Give it a name in the model, or leave the step to NUTS.",
-        )

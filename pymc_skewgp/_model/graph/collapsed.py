@@ -12,7 +12,7 @@ from pytensor.tensor.random.basic import UniformRV
 from xarray import DataTree
 
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
-from pymc_skewgp._model.distributions.marginal import MarginalDataRV, MarginalProbitRV, rows_given
+from pymc_skewgp._model.distributions.marginal import MarginalDataRV, MarginalRV, rows_given
 from pymc_skewgp._model.gp.process import process_of_values
 from pymc_skewgp._model.graph import affine, analysis, data_rows, data_sites, likelihoods
 from pymc_skewgp._model.graph import gaussian_terms as of_block
@@ -151,7 +151,7 @@ def evidences_of_variables(model: pm.Model) -> dict[str, Evidence]:
     return {
         rv.name: _of_marginal(model, rv)
         for rv in model.observed_RVs
-        if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV)
+        if isinstance(rv.owner.op, MarginalRV)
     }
 
 
@@ -215,7 +215,7 @@ def _of_marginal(model: pm.Model, rv: Any, sun: SunParameters | None = None) -> 
     if rv.type.ndim != 1:
         raise ValueError(f"{rv.name} has batch dimensions: give each data set a variable.")
     sun = known_sun(SunParameters(*parameters), kinds.latent_dimensions(parameters))
-    labels = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.PROBIT)
+    labels = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.labels)
     lower, upper, noise = label_intervals(labels)
     return evidence_terms(
         sun, data_rows.NoisyRows(noise, lower, upper, of_block.nowhere(lower), of_block.zero())
@@ -228,11 +228,11 @@ def evidence_of_values(model: pm.Model, rv: Any) -> EvidenceTerms | None:
     None for any other variable, and where no parameters are free.
     """
     found = recognised(model, rv)
-    if found is None or found.likelihood is not likelihoods.MVNORMAL:
+    if found is None or found.likelihood is not likelihoods.mvnormal:
         return None
     if set(model.free_RVs).isdisjoint(ancestors(found.rows.graphs)):
         return None
-    value = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.MVNORMAL)
+    value = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.mvnormal)
     mean = pt.broadcast_to(found.rows.predictor, found.rows.shape).ravel()
     origin = pt.zeros_like(mean, dtype="float64")
     none = pt.zeros(0, dtype="float64")
@@ -315,13 +315,14 @@ class Collapsed(NamedTuple):
     def add(
         self,
         terms: EvidenceTerms | FactorTerms,
-        sites: tuple[data_sites.SitesOfData, ...],
-        block: analysis.BlockGraph | None,
-        design: of_block.SiteDesign | JointGaussian | None,
+        sites: tuple[data_sites.SitesOfData, ...] = (),
+        block: analysis.BlockGraph | None = None,
+        design: of_block.SiteDesign | JointGaussian | None = None,
     ) -> None:
-        """Another evidence; of lists."""
+        """One more part; sites of a block are read from it."""
         self.evidences.append(terms)
-        self.sites.append(sites)
+        own = [] if block is None else [of_block.sites_of_data(y) for y in block.sites]
+        self.sites.append((*sites, *own))
         self.blocks.append(block)
         self.designs.append(design)
 
@@ -378,10 +379,10 @@ def parts_of_model(model: pm.Model, *, drawn: bool = False) -> ModelParts:
     try:
         _refuse_misfits(model)
         for rv in model.observed_RVs:
-            if isinstance(rv.owner.op, MarginalProbitRV | MarginalDataRV):
+            if isinstance(rv.owner.op, MarginalRV):
                 terms, known, chosen = marginal_evidence(model, rv, drawn)
                 found.coefficients.extend(chosen)
-                found.add(terms, known, None, None)
+                found.add(terms, known)
                 gone.update(x.name for x in (rv, *chosen))
         for rv in model.free_RVs:
             if not kinds.is_function(rv) or rv.name in gone:
@@ -391,31 +392,21 @@ def parts_of_model(model: pm.Model, *, drawn: bool = False) -> ModelParts:
             except (NotConjugateError, NotSitesError) as error:
                 reasons[rv.name] = error
                 continue
-            found.add(
-                _of_block(block),
-                tuple(of_block.sites_of_data(y) for y in block.sites),
-                block,
-                _design_of_sites(block),
-            )
-            gone.update([*block.names, *(y.name for y in block.observed)])
-            gone.update(y.name for y in block.sites)
-            gone.update(x.name for x in block.predicted)
+            found.add(_of_block(block), (), block, _design_of_sites(block))
+            kids = [*block.observed, *block.sites, *block.predicted]
+            gone.update([*block.names, *(x.name for x in kids)])
         functions = list(reasons.values())
         for own in analysis.gaussian_blocks(model, gone, reasons):
             block = analysis.block_graph(model, own)
             factor_terms, joint = of_block.gaussian_terms(model, block, own.potentials)
-            found.add(
-                factor_terms, tuple(of_block.sites_of_data(y) for y in block.sites), block, joint
-            )
+            found.add(factor_terms, (), block, joint)
             gone.update([*block.names, *own.below])
         for rv in [] if functions or found.evidences else model.observed_RVs:
             values = evidence_of_values(model, rv)
             if values is not None:
-                found.add(values, (), None, None)
+                found.add(values)
                 gone.add(rv.name)
-        found = found._replace(
-            rest=[x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone]
-        )
+        found.rest.extend(x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone)
         if functions or not found.evidences:
             raise _without_evidence(model, functions, reasons)
         graphs = [part.parameters for known in found.sites for part in known]
@@ -458,9 +449,8 @@ def _without_evidence(
 
 def _described(model: pm.Model, rv: Any) -> str:
     transform = model.rvs_to_transforms[rv]
-    bounded = (
-        f", bounded by the transform {transform.name}" if transform and kinds.is_typed(rv) else ""
-    )
+    is_bounded = transform and kinds.is_typed(rv)
+    bounded = f", bounded by the transform {transform.name}" if is_bounded else ""
     return f"{rv.name} ({distribution_name(rv)}{bounded})"
 
 
@@ -542,13 +532,11 @@ def _block_of(model: pm.Model, rv: Any, drawn: bool) -> analysis.BlockGraph:
 
 
 def _design_of_sites(block: analysis.BlockGraph) -> of_block.SiteDesign | None:
-    sites = block.sites
-    if not sites:
+    designs = [of_block.site_design(block, y) for y in block.sites]
+    offsets = [y.a for y in block.sites]
+    if not designs:
         return None
-    return of_block.SiteDesign(
-        data_rows.joined([of_block.site_design(block, y) for y in sites]),
-        data_rows.joined([y.a for y in sites]),
-    )
+    return of_block.SiteDesign(data_rows.joined(designs), data_rows.joined(offsets))
 
 
 def _of_block(block: analysis.BlockGraph) -> EvidenceTerms:

@@ -91,6 +91,9 @@ class RowGraphs(NamedTuple):
         return RowGraphs(**found, mixture=mixture)
 
 
+Check = Callable[[str, NDArray[Any]], None]
+
+
 class Likelihood(NamedTuple):
     """An observed variable whose distribution given f is that of rows of f.
 
@@ -100,7 +103,7 @@ class Likelihood(NamedTuple):
         What messages call it.
     variables : str
         How a user writes it, for messages.
-    ops : type, or tuple of type
+    ops : tuple of type
         Operations that make such variables.
     rows : callable
         From a random variable, the graph of its data and their shape to `RowGraphs`; None where the
@@ -112,9 +115,9 @@ class Likelihood(NamedTuple):
 
     name: str
     variables: str
-    ops: type | tuple[type, ...]
-    rows: Callable[[Any, Any, Any], RowGraphs | None]
-    check: Callable[[str, NDArray[Any]], None]
+    ops: tuple[type, ...]
+    rows: Callable[[Any, Any, Any], Any]
+    check: Check
 
 
 # What the rows are made with.
@@ -180,16 +183,7 @@ _INFINITY, _NAN = (pt.constant(x, dtype="float64") for x in (float("inf"), float
 # Data that cannot be.
 
 
-def _finite(name: str, data: NDArray[Any]) -> None:
-    count = int((~np.isfinite(data)).sum())
-    if count:
-        raise ValueError(
-            f"the observations of {name} must be finite, found {count} NaN or infinite value(s): "
-            "leave them out."
-        )
-
-
-def _such(what: str, allowed: Callable[[Any], Any]) -> Callable[[str, NDArray[Any]], None]:
+def _such(what: str, allowed: Callable[[Any], Any]) -> Check:
     """A check that data are `what`."""
 
     def check(name: str, data: NDArray[Any]) -> None:
@@ -202,6 +196,7 @@ def _such(what: str, allowed: Callable[[Any], Any]) -> Callable[[str, NDArray[An
     return check
 
 
+_finite = _such("finite: leave others out", np.isfinite)
 _counts = _such("whole numbers from 0", lambda y: (y >= 0) & (y == np.floor(y)))
 _positive = _such("finite and positive", lambda y: (y > 0) & np.isfinite(y))
 _labels = _such("0 or 1", lambda y: np.isin(y, (0, 1)))
@@ -218,7 +213,27 @@ _FEW = 2.0  # trials of a unit, on average
 _ROUND_OFF = 1e-9
 
 
-def _probit_rows(rv: Any, labels: Any, shape: Any) -> RowGraphs | None:
+LIKELIHOODS: list[Likelihood] = []
+
+
+def _recognised(name: str, variables: str, check: Check, *ops: type) -> Callable[[Any], Likelihood]:
+    """Make of a function from a variable, its values and their shape to rows a `Likelihood`."""
+
+    def made(rows: Callable[[Any, Any, Any], RowGraphs | None]) -> Likelihood:
+        LIKELIHOODS.append(Likelihood(name, variables, ops, rows, check))
+        return LIKELIHOODS[-1]
+
+    return made
+
+
+@_recognised(
+    "probit",
+    "BernoulliProbit or pm.Bernoulli with p=pm.math.invprobit(...)",
+    _labels,
+    probit.BernoulliProbitRV,
+    basic.BernoulliRV,
+)
+def labels(rv: Any, labels: Any, shape: Any) -> RowGraphs | None:
     """A label 1 is (0, inf), a label 0 is (-inf, 0), with noise of variance 1.
 
     Labels that are flipped, or that are guesses, with a probability of their own are a mixture.
@@ -244,7 +259,10 @@ def _label_rows(name: str, link: Link, label: Any, shape: Any) -> RowGraphs:
     return RowGraphs(link.eta, shape, *label_intervals(label), mixture=mixture)
 
 
-def _binomial_rows(rv: Any, values: Any, shape: Any) -> RowGraphs | None:
+@_recognised(
+    "binomial probit", "pm.Binomial with p=pm.math.invprobit(...)", _counts, basic.BinomialRV
+)
+def binomial(rv: Any, values: Any, shape: Any) -> RowGraphs | None:
     """A probit row for the successes of a unit and one for its failures, each so many times.
 
     Of few trials, and of those that may be lapses, a row each.
@@ -287,7 +305,8 @@ def _binomial_rows(rv: Any, values: Any, shape: Any) -> RowGraphs | None:
     return rows._replace(log_constant=log_constant, counts=counts)
 
 
-def _ordered_rows(rv: Any, values: Any, shape: Any) -> RowGraphs | None:
+@_recognised("ordered probit", "pm.OrderedProbit", _counts, basic.CategoricalRV)
+def ordered(rv: Any, values: Any, shape: Any) -> RowGraphs | None:
     """Category c is the interval from cut-point c - 1 to cut-point c."""
     found = ordered_arguments(*parameters_of(rv))
     if found is None:
@@ -318,19 +337,22 @@ def _ordered_rows(rv: Any, values: Any, shape: Any) -> RowGraphs | None:
 # Values with normal, Student-t or Laplace noise, some of them not seen.
 
 
-def _normal_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+@_recognised("normal", "pm.Normal", _finite, basic.NormalRV)
+def normal(rv: Any, values: Any, shape: Any) -> RowGraphs:
     """A point for each value."""
     mu, sigma = parameters_of(rv)
     return point_rows(mu, shape, positive(rv, sigma, shape) ** 2, values)
 
 
-def _lognormal_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+@_recognised("lognormal", "pm.LogNormal", _positive, basic.LogNormalRV)
+def lognormal(rv: Any, values: Any, shape: Any) -> RowGraphs:
     """A point for the logarithm of each value, whose density has the factor 1 / y."""
     logs = pt.log(pt.cast(values, "float64"))
-    return _normal_rows(rv, logs, shape)._replace(log_constant=-pt.sum(logs))
+    return normal.rows(rv, logs, shape)._replace(log_constant=-pt.sum(logs))
 
 
-def _mvnormal_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+@_recognised("multivariate normal", "pm.MvNormal", _finite, basic.MvNormalRV)
+def mvnormal(rv: Any, values: Any, shape: Any) -> RowGraphs:
     """A point for each entry; vectors are independent of each other."""
     mu, cov = parameters_of(rv)
     k = values.shape[-1]
@@ -341,7 +363,14 @@ def _mvnormal_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
     return point_rows(mu, shape, noise, values)
 
 
-def _censored_rows(rv: Any, values: Any, shape: Any) -> RowGraphs | None:
+@_recognised(
+    "censored",
+    "pm.Censored of pm.Normal.dist or pm.StudentT.dist",
+    _finite,
+    CensoredRV,
+    PartialObservedRV,
+)
+def censored(rv: Any, values: Any, shape: Any) -> RowGraphs | None:
     """A point for each value between the limits, an interval for each at one: data decide."""
     seen, whole = None, rv
     if isinstance(rv.owner.op, PartialObservedRV):  # those that are not masked
@@ -383,7 +412,8 @@ def _censored_rows(rv: Any, values: Any, shape: Any) -> RowGraphs | None:
     )
 
 
-def _interval_normal_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+@_recognised("interval normal", "IntervalNormal", _known, probit.IntervalNormalRV)
+def interval_normal(rv: Any, values: Any, shape: Any) -> RowGraphs:
     """An interval for each value that stands for one, a point for any other: data decide."""
     mu, sigma, *limits = parameters_of(rv)
     y, low, high = (spread(x, shape) for x in (values, *limits))
@@ -391,7 +421,8 @@ def _interval_normal_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
     return RowGraphs(mu, shape, low, high, positive(rv, sigma, shape) ** 2, value)
 
 
-def _student_t_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+@_recognised("Student-t", "pm.StudentT", _finite, basic.StudentTRV)
+def student_t(rv: Any, values: Any, shape: Any) -> RowGraphs:
     """A point for each value: normal ones whose variances are unknown."""
     nu, mu, sigma = parameters_of(rv)
     rows = point_rows(mu, shape, positive(rv, sigma, shape) ** 2, values)
@@ -399,7 +430,10 @@ def _student_t_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
     return rows._replace(mixture=MixtureGraphs(StudentTNoise, (nu,)))
 
 
-def _laplace_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+@_recognised(
+    "Laplace", "pm.Laplace, pm.AsymmetricLaplace", _finite, basic.LaplaceRV, AsymmetricLaplaceRV
+)
+def laplace(rv: Any, values: Any, shape: Any) -> RowGraphs:
     """A point for each value: errors are of two exponential variables the difference."""
     if isinstance(rv.owner.op, basic.LaplaceRV):
         mu, mean = parameters_of(rv)
@@ -415,7 +449,8 @@ def _laplace_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
 # Comparisons: duels between items, choices among alternatives, classes with a function each.
 
 
-def _preference_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+@_recognised("preference", "PreferenceProbit", _outcomes, probit.PreferenceProbitRV)
+def preference(rv: Any, values: Any, shape: Any) -> RowGraphs:
     """A row f_i - f_j for each duel: above the threshold, below minus it, or between for a tie."""
     difference, noise, threshold = parameters_of(rv)
     d, y = spread(threshold, shape), values.ravel()
@@ -434,7 +469,8 @@ def _preference_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
     return RowGraphs(difference, shape, lower, upper, positive(rv, noise, shape) ** 2)
 
 
-def _choice_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
+@_recognised("choice", "ChoiceProbit or MultinomialProbit", _counts, probit.ChoiceProbitRV)
+def choice(rv: Any, values: Any, shape: Any) -> RowGraphs:
     """Rows eta_c - eta_j > 0, one for each alternative j that was not chosen.
 
     The noise of c is in all of a choice: its rows have the covariance sigma^2 (I + 11').
@@ -458,59 +494,6 @@ def _choice_rows(rv: Any, values: Any, shape: Any) -> RowGraphs:
     zero = pt.zeros(noise.shape[0], dtype="float64")
     rows = pt.stack([chosen.shape[0], k - 1])
     return RowGraphs(predictor, rows, zero, pt.full_like(zero, np.inf), noise)
-
-
-PROBIT = Likelihood(
-    "probit",
-    "BernoulliProbit or pm.Bernoulli with p=pm.math.invprobit(...)",
-    (probit.BernoulliProbitRV, basic.BernoulliRV),
-    _probit_rows,
-    _labels,
-)
-BINOMIAL = Likelihood(
-    "binomial probit",
-    "pm.Binomial with p=pm.math.invprobit(...)",
-    basic.BinomialRV,
-    _binomial_rows,
-    _counts,
-)
-ORDERED = Likelihood(
-    "ordered probit", "pm.OrderedProbit", basic.CategoricalRV, _ordered_rows, _counts
-)
-NORMAL = Likelihood("normal", "pm.Normal", basic.NormalRV, _normal_rows, _finite)
-LOGNORMAL = Likelihood("lognormal", "pm.LogNormal", basic.LogNormalRV, _lognormal_rows, _positive)
-MVNORMAL = Likelihood(
-    "multivariate normal", "pm.MvNormal", basic.MvNormalRV, _mvnormal_rows, _finite
-)
-CENSORED = Likelihood(
-    "censored",
-    "pm.Censored of pm.Normal.dist or pm.StudentT.dist",
-    (CensoredRV, PartialObservedRV),
-    _censored_rows,
-    _finite,
-)
-STUDENT_T = Likelihood("Student-t", "pm.StudentT", basic.StudentTRV, _student_t_rows, _finite)
-LAPLACE = Likelihood(
-    "Laplace",
-    "pm.Laplace, pm.AsymmetricLaplace",
-    (basic.LaplaceRV, AsymmetricLaplaceRV),
-    _laplace_rows,
-    _finite,
-)
-INTERVAL = Likelihood(
-    "interval normal", "IntervalNormal", probit.IntervalNormalRV, _interval_normal_rows, _known
-)
-PREFERENCE = Likelihood(
-    "preference", "PreferenceProbit", probit.PreferenceProbitRV, _preference_rows, _outcomes
-)
-CHOICE = Likelihood(
-    "choice", "ChoiceProbit or MultinomialProbit", probit.ChoiceProbitRV, _choice_rows, _counts
-)
-LIKELIHOODS = (
-    PROBIT, BINOMIAL, ORDERED, NORMAL, LOGNORMAL, MVNORMAL, CENSORED, STUDENT_T, LAPLACE, INTERVAL,
-    PREFERENCE, CHOICE,
-)  # fmt: skip
-"""What the analysis of a model's graph has to know of a likelihood."""
 
 
 def rows_of(rv: Any, values: Any) -> tuple[Likelihood, RowGraphs] | None:

@@ -78,17 +78,22 @@ def own_density(model: pm.Model, rv: Any) -> Any:
 def _own_density(model: pm.Model, rv: Any) -> Any:
     if model.rvs_to_transforms[rv] is not None or not rv.dtype.startswith("float"):
         return None
-    # Values first: PyMC would copy random variables, and a copy is another one.
-    inputs = model.replace_rvs_by_values(rv.owner.inputs)
-    given = rv.owner.clone_with_new_inputs(inputs, strict=False).outputs[rv.owner.outputs.index(rv)]
     value = model.rvs_to_values[rv]
     try:
-        log_density = pm.logp(given, value, warn_rvs=False).sum()
+        log_density = log_density_of(model, rv).sum()
         (log_density,) = in_double([affine.entries_by_name(log_density)])
         slope = slopes_of(log_density, [value])[0]
     except Exception:  # what PyMC's many rules raise: it has no density, or no gradient
         return None
     return log_density if affine.why_not_affine(slope, [value]) is None else None
+
+
+def log_density_of(model: pm.Model, rv: Any) -> Any:
+    """Of a variable at its value, entry by entry, a graph of value variables."""
+    # Values first: PyMC would copy random variables, and a copy is another one.
+    inputs = model.replace_rvs_by_values(rv.owner.inputs)
+    given = rv.owner.clone_with_new_inputs(inputs, strict=False).outputs[rv.owner.outputs.index(rv)]
+    return pm.logp(given, model.rvs_to_values[rv], warn_rvs=False)
 
 
 def slopes_of(log_density: Any, values: Sequence[Any]) -> list[Any]:

@@ -23,7 +23,7 @@ from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.graph import affine, entrywise, likelihoods
-from pymc_skewgp._model.graph.members import as_member
+from pymc_skewgp._model.graph.members import as_member, log_density_of
 from pymc_skewgp._model.ops.plain_mode import in_double
 
 # Observations of a SkewGP variable, and what in a model is in the way of an exact step.
@@ -310,11 +310,8 @@ def _log_prob(model: pm.Model, rv: Any) -> Any:
             "entry by entry.",
             "Leave out the rows whose data are masked.",
         )
-    # Values first: PyMC would take exp(f) of a random f for a variable to be measured too.
-    inputs = model.replace_rvs_by_values(rv.owner.inputs)
-    given = rv.owner.clone_with_new_inputs(inputs, strict=False).outputs[rv.owner.outputs.index(rv)]
     try:
-        log_prob = pm.logp(given, model.rvs_to_values[rv], warn_rvs=False)
+        log_prob = log_density_of(model, rv)
     except Exception as error:  # NotImplementedError, and what its many rules raise
         raise NotSitesError(
             f"PyMC has no log probability for {rv.name}, a {distribution_name(rv)} variable: "

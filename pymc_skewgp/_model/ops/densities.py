@@ -135,6 +135,13 @@ def with_batches(op: ValueWithDerivatives, *inputs: TensorVariable) -> TensorVar
     return Blockwise(op)(*(pt.cast(x, "float64") for x in inputs))[0]
 
 
+def checked_method(method: LogProbMethod) -> LogProbMethod:
+    """One that there is; ValueError otherwise."""
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
+    return method
+
+
 class MvnLogProb(ValueWithDerivatives):
     r"""Log probability of a rectangle under N(0, cov), and its derivatives.
 
@@ -174,10 +181,7 @@ class MvnLogProb(ValueWithDerivatives):
     def __init__(
         self, method: LogProbMethod = "twisted", n_draws: int = 256, random_seed: int = 0
     ) -> None:
-        if method not in METHODS:
-            raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
-        self.method = method
-        self.n_draws = as_count("n_draws", n_draws)
+        self.method, self.n_draws = checked_method(method), as_count("n_draws", n_draws)
         # An integer and nothing else: a value that changes from call to call would mislead NUTS.
         self.random_seed = as_count("random_seed", random_seed, minimum=0)
 

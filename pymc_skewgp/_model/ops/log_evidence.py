@@ -1,6 +1,7 @@
 """The log marginal likelihood, of rows and of factors, as PyTensor Ops, gradient included."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,27 +10,20 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 from scipy.linalg.lapack import dpotrf
 
-from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.linalg import JITTER_LADDER, symmetric
-from pymc_skewgp._gaussian.log_prob_gradient import (
-    METHODS,
-    LogProbGradient,
-    LogProbMethod,
-    folded,
-    log_prob_and_gradient,
-)
-from pymc_skewgp._limits import few_blas_threads
-from pymc_skewgp._model.ops.densities import ValueWithDerivatives, with_batches
+from pymc_skewgp._gaussian.log_prob_gradient import LogProbMethod, log_prob_and_gradient
+from pymc_skewgp._model.ops.densities import ValueWithDerivatives, checked_method, with_batches
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.observations import add_noise
 from pymc_skewgp._observations.sites import SiteFamily, SitesGiven, joined_sites
 from pymc_skewgp._posterior.evidence_gradient import (
     EvidenceTerms,
     Intervals,
+    evidence_of,
     interval_log_prob,
-    single_rows,
+    of_sites,
 )
-from pymc_skewgp._posterior.site_evidence import sites_by_ep, sites_by_pairs
+from pymc_skewgp._posterior.site_evidence import JointGradient, sites_by_ep, sites_by_pairs
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, as_count
 
@@ -117,10 +111,7 @@ class LogEvidence(ValueWithDerivatives):
         repeats: bool = False,
         kinds: SiteKinds | None = None,
     ) -> None:
-        if method not in METHODS:
-            raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
-        self.method = method
-        self.n_draws = as_count("n_draws", n_draws)
+        self.method, self.n_draws = checked_method(method), as_count("n_draws", n_draws)
         self.shared_noise, self.repeats, self.kinds = shared_noise, repeats, kinds
 
     @property
@@ -148,38 +139,21 @@ class LogEvidence(ValueWithDerivatives):
         if self.kinds is None:
             return log_evidence(self.method, self.n_draws, *inputs)
         n_rows = len(_ROWS) + self.repeats
-        rows, parameters = inputs[:n_rows], inputs[n_rows:]
-        in_parameters: list[FloatArray] = []
-
-        def joint(intervals: Intervals) -> LogProbGradient:
-            found, own = self._with_sites(intervals, sites)
-            in_parameters.extend(own)
-            return found
-
-        options = {"method": self.method, "n_draws": self.n_draws}
-        try:
-            sites = self.kinds.at(parameters)
-            value, *derivatives = evidence_of(joint, options, *rows)
-        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
-            value = np.asarray(-np.inf)
-        if not np.isfinite(value) or not all(np.isfinite(x).all() for x in in_parameters):
+        found: tuple[FloatArray, ...] = ()
+        with suppress(np.linalg.LinAlgError, ArithmeticError, ValueError):
+            sites = self.kinds.at(inputs[n_rows:])
+            found = log_evidence(self.method, self.n_draws, *inputs[:n_rows], sites=sites)
+        if len(found) <= len(inputs) or not all(np.isfinite(x).all() for x in found[n_rows + 1 :]):
             return np.asarray(-np.inf), *(np.zeros_like(x) for x in inputs)
-        return value, *derivatives, *(np.asarray(x, dtype=np.float64) for x in in_parameters)
-
-    def _with_sites(
-        self, intervals: Intervals, sites: SitesGiven
-    ) -> tuple[LogProbGradient, list[FloatArray]]:
-        rows, kind = single_rows(intervals)
-        with no_warnings(), np.errstate(all="ignore"), few_blas_threads(rows.lower.size):
-            if self.method == "ep":
-                found, own = sites_by_ep(rows, sites, _TOLERANCE)[0]
-            else:
-                found, own = sites_by_pairs(rows, sites, self.n_draws, _SEED, _TOLERANCE)
-        return found if kind is None else folded(found, kind, intervals.counts.size), own
+        return found
 
 
 def log_evidence(
-    method: LogProbMethod, n_draws: int, *inputs: FloatArray, compiled: bool = False
+    method: LogProbMethod,
+    n_draws: int,
+    *inputs: FloatArray,
+    compiled: bool = False,
+    sites: SitesGiven | None = None,
 ) -> tuple[FloatArray, ...]:
     r"""Log density of points and intervals, and its derivatives in the arrays given.
 
@@ -199,24 +173,18 @@ def log_evidence(
         shape (n,).
     compiled : bool, default False
         As for `log_prob_and_gradient`.
+    sites : SitesGiven, optional
+        Of the last rows' predictors.
 
     Returns
     -------
     tuple of ndarray
-        Value and derivatives; minus infinity and zeros where a parameter is not a number or the
-        prior's covariance not positive definite.
+        Value and derivatives, in the parameters of sites as well; minus infinity and zeros of the
+        inputs where a parameter is not a number or the prior's covariance not positive definite.
     """
     options: dict[str, Any] = {"method": method, "n_draws": n_draws, "compiled": compiled}
-    return evidence_of(lambda rows: interval_log_prob(rows, **options), options, *inputs)
-
-
-def evidence_of(
-    joint_of: Callable[[Intervals], LogProbGradient], options: dict[str, Any], *inputs: FloatArray
-) -> tuple[FloatArray, ...]:
-    """`log_evidence` with what gives the probability of the rows that are no points."""
     lower, upper, value, noise, *sun = inputs
-    n_sun = len(SunParameters._fields)
-    parameters, repeats = SunParameters(*sun[:n_sun]), sun[n_sun:]
+    parameters, repeats = SunParameters(*sun[:5]), sun[5:]
     counts = repeats[0] if repeats else np.ones(lower.size)
     mu, s = parameters.mu, parameters.truncation.size
     nothing = (np.asarray(-np.inf), *(np.zeros_like(x) for x in inputs))
@@ -241,32 +209,35 @@ def evidence_of(
         parameters.latent_cov,
         counts=np.concatenate([np.ones(s), counts]),
     )
-    try:
-        with no_warnings(), np.errstate(all="ignore"), few_blas_threads(len(cov)):
-            rows = Intervals(terms)
-    except (np.linalg.LinAlgError, ArithmeticError, ValueError):  # of values that are no numbers
-        return nothing
-    joint = joint_of(rows)
-    prior = log_prob_and_gradient(terms.prior_lower, np.inf, terms.prior_cov, **options)
-    found = rows.log_density + joint.value - prior.value
+
+    def joint(rows: Intervals) -> JointGradient:
+        if sites is None:
+            return JointGradient(interval_log_prob(rows, **options), [])
+        if method == "ep":
+            return of_sites(rows, lambda single: sites_by_ep(single, sites, _TOLERANCE)[0])
+        return of_sites(
+            rows, lambda single: sites_by_pairs(single, sites, n_draws, _SEED, _TOLERANCE)
+        )
+
+    signs = log_prob_and_gradient(terms.prior_lower, np.inf, terms.prior_cov, **options)
+    found, wrt, _, in_parameters = evidence_of(terms, joint, signs)
     if not np.isfinite(found):
         return nothing
-    own = rows.pull_back(joint.lower, joint.upper, joint.cov)
-    of_rows = own.cov[s:, s:]
-    of_noise = rows.at_intervals(joint.own_noise)[s:]
+    of_rows, of_noise = wrt.cov[s:, s:], wrt.noise[s:]
     derivatives = (
-        own.lower[s:],
-        own.upper[s:],
-        own.value[s:],
+        wrt.lower[s:],
+        wrt.upper[s:],
+        wrt.value[s:],
         of_rows.diagonal() + of_noise if noise.ndim == 1 else of_rows + np.diag(of_noise),
-        -(own.lower[s:] + own.upper[s:] + own.value[s:]),
+        -(wrt.lower[s:] + wrt.upper[s:] + wrt.value[s:]),
         of_rows,
-        2.0 * own.cov[s:, :s],
-        prior.lower - own.lower[:s],
-        own.cov[:s, :s] - prior.cov,
+        2.0 * wrt.cov[s:, :s],
+        -(wrt.lower[:s] + wrt.prior_lower),
+        wrt.cov[:s, :s] + wrt.prior_cov,
         *map(np.zeros_like, repeats),
+        *in_parameters,
     )
-    return np.asarray(found), *(np.ascontiguousarray(x) for x in derivatives)
+    return np.asarray(found), *(np.asarray(x, np.float64, order="C") for x in derivatives)
 
 
 def _is_covariance(matrix: FloatArray) -> bool:

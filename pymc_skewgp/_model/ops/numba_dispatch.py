@@ -14,10 +14,10 @@ from pymc_skewgp._model.ops.log_evidence import LogEvidence, log_evidence
 from pymc_skewgp._validation import FloatArray
 
 # Raise it with every change of the function that numba compiles: compiled ones lie on disk.
-_CACHE_VERSION = 10
+_CACHE_VERSION = 11
 
 
-def _in_python(node: Apply, evaluate: Any) -> Any:
+def in_python(node: Apply, evaluate: Any) -> Any:
     """A call of NumPy and LAPACK, in object mode.
 
     Numba's own fallback would warn of that, and keep whole models that hold the Op out of the cache
@@ -37,19 +37,19 @@ def _in_python(node: Apply, evaluate: Any) -> Any:
 @basic.register_funcify_default_op_cache_key(MvnLogProb)
 @basic.register_funcify_default_op_cache_key(LogDensityAndOrthant)
 def _numba_density(op: Any, node: Apply, **kwargs: Any) -> Any:
-    return _in_python(node, op.evaluate), _CACHE_VERSION
+    return in_python(node, op.evaluate), _CACHE_VERSION
 
 
 @basic.register_funcify_and_cache_key(LogEvidence)
 def _numba_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
     # Sites are the data and Python functions: not for the cache on disk.
     if op.kinds is not None:
-        return _in_python(node, op.evaluate), None
+        return in_python(node, op.evaluate), None
     key = basic.default_hash_key_from_props(op, cache_version=_CACHE_VERSION)
     if op.method == "ep" and not op.shared_noise and not op.repeats:
         return _by_ep(op.n_draws), key
     # Compiled: for chains, which ask for it thousands of times.
-    return _in_python(node, partial(log_evidence, op.method, op.n_draws, compiled=True)), key
+    return in_python(node, partial(log_evidence, op.method, op.n_draws, compiled=True)), key
 
 
 def _by_ep(n_draws: int) -> Any:

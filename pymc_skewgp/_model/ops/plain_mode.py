@@ -5,10 +5,10 @@ the wait, while NumPy's passes over whole matrices are as fast as compiled loops
 """
 
 import threading
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import singledispatch
+from functools import lru_cache, singledispatch
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -531,10 +531,30 @@ class PlainFunction:
         return plain_function, (inputs, outputs)
 
 
-class _Known(NamedTuple):
-    inputs: list[Any]
-    outputs: list[Any]
-    function: PlainFunction
+class _Asked:
+    """Graphs to be compiled; equal to others that do the same on inputs of the same types."""
+
+    def __init__(self, inputs: Sequence[Any], graphs: list[Any], single: bool) -> None:
+        self.inputs, self.graphs, self.single = list(inputs), graphs, single
+        operations = Counter(node.op for node in apply_ancestors(graphs))
+        types = (tuple(x.type for x in inputs), tuple(x.type for x in graphs))
+        self.key = single, *types, frozenset(operations.items())
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Asked)
+            and self.key == other.key
+            and bool(equal_computations(self.graphs, other.graphs, self.inputs, other.inputs))
+        )
+
+    def compiled(self) -> PlainFunction:
+        """In `PLAIN` mode."""
+        found = self.graphs[0] if self.single else self.graphs
+        function = pytensor.function(self.inputs, found, mode=PLAIN, on_unused_input="ignore")
+        return PlainFunction(function, self.inputs, found)
 
 
 @untraced()
@@ -562,51 +582,16 @@ def plain_function(
     graphs = [outputs] if single else list(outputs)
     if givens:
         graphs = clone_replace(graphs, replace=dict(givens))
-    graphs = in_double(graphs)
-    key = (single, *_signature(inputs, graphs))
-    functions = _functions()
-    for old in functions.get(key, []):
-        if equal_computations(graphs, old.outputs, list(inputs), old.inputs):
-            functions.move_to_end(key)
-            return old.function
-    found = graphs[0] if single else graphs
-    compiled = pytensor.function(list(inputs), found, mode=PLAIN, on_unused_input="ignore")
-    function = PlainFunction(compiled, list(inputs), found)
-    if _n_constants(graphs) <= _LARGEST:
-        functions.setdefault(key, []).append(_Known(list(inputs), graphs, function))
-        functions.move_to_end(key)
-        _forget_oldest()
+    asked = _Asked(inputs, in_double(graphs), single)
+    constants = (x.data for x in ancestors(asked.graphs) if isinstance(x, Constant))
+    if sum(getattr(x, "size", 1) for x in constants) > _LARGEST:
+        return asked.compiled()
+    if not hasattr(_kept, "compiled"):
+        _kept.compiled = lru_cache(_MOST)(_Asked.compiled)
+    function: PlainFunction = _kept.compiled(asked)
     return function
 
 
 def is_constant(graph: Any) -> bool:
     """Whether there are no variables in a graph: it is one number, or one array."""
     return all(isinstance(x, Constant) for x in graph_inputs([graph]))
-
-
-def _signature(inputs: Iterable[Any], graphs: Sequence[Any]) -> tuple[Any, ...]:
-    """Equal for equal graphs, and almost never for others."""
-    types = (tuple(x.type for x in inputs), tuple(x.type for x in graphs))
-    return (*types, frozenset(Counter(node.op for node in apply_ancestors(graphs)).items()))
-
-
-def _n_constants(graphs: Sequence[Any]) -> int:
-    """Entries of all constants."""
-    return sum(getattr(x.data, "size", 1) for x in ancestors(graphs) if isinstance(x, Constant))
-
-
-def _functions() -> OrderedDict[Any, list[_Known]]:
-    """Of this thread."""
-    if not hasattr(_kept, "functions"):
-        _kept.functions = OrderedDict()
-    functions: OrderedDict[Any, list[_Known]] = _kept.functions
-    return functions
-
-
-def _forget_oldest() -> None:
-    functions = _functions()
-    while sum(map(len, functions.values())) > _MOST:
-        oldest = functions[next(iter(functions))]
-        del oldest[:1]
-        if not oldest:
-            functions.popitem(last=False)

@@ -16,7 +16,7 @@ from scipy import stats
 from pymc_skewgp import SUN, NotPositiveDefiniteError
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.ops.densities import MvnLogProb
-from pymc_skewgp._sun.parameters import independent_sun_draws
+from pymc_skewgp._sun.parameters import sun_draws
 
 pytestmark = pytest.mark.usefixtures("in_python")
 
@@ -65,9 +65,7 @@ class TestRandom(BaseTestDistributionRandom):
 
     def reference_dist(self):
         rng = self.get_random_state()
-        return lambda size, **parameters: independent_sun_draws(
-            SUN(**parameters).parameters, size, rng
-        )
+        return lambda size, **parameters: sun_draws(SUN(**parameters).parameters, size, rng)
 
 
 # Density
@@ -285,7 +283,7 @@ def test_rows_that_share_their_parameters_are_drawn_together(monkeypatch):
         asked.append(n)
         return np.zeros((n, sun.mu.size))
 
-    path = "pymc_skewgp._model.distributions.unified_skew_normal.independent_sun_draws"
+    path = "pymc_skewgp._model.distributions.unified_skew_normal.sun_draws"
     monkeypatch.setattr(path, spy)
     locations = np.arange(8.0).reshape(4, 2)
     draws = pm.draw(UnifiedSkewNormal.dist(**{**SMALL, "mu": locations}, size=(3, 4)))
