@@ -34,7 +34,7 @@ def length(x: np.ndarray, ls: np.ndarray, bias: float) -> float:
     return float(np.linalg.norm([bias, *(x / ls)]))
 
 
-def exact(x, y, ls, bias):
+def exact(x, y, ls, bias, slopes=True):
     """Kernel, and derivatives with regard to log |z| of the two points' z = (b, x/ℓ), by mpmath."""
     size = max(length(x, ls, bias), length(y, ls, bias), 1.0)
     # The smallest angle, squared, is of the order of 1/size^2.
@@ -47,6 +47,8 @@ def exact(x, y, ls, bias):
         uu, vv = 1 + 2 * mp.fdot(u, u), 1 + 2 * mp.fdot(v, v)
         root = mp.sqrt(uu * vv)
         sine = 2 * mp.fdot(u, v) / root
+        if not slopes:
+            return float(2 / mp.pi * mp.asin(sine))
         slope = 2 / mp.pi / mp.sqrt(1 - sine**2)
         by_u, by_v = (
             [
@@ -59,7 +61,7 @@ def exact(x, y, ls, bias):
 
 
 def exact_matrix(X, Xs, ls, bias):
-    return np.array([[exact(x, y, ls, bias)[0] for y in Xs] for x in X])
+    return np.array([[exact(x, y, ls, bias, False) for y in Xs] for x in X])
 
 
 class Compiled:
@@ -123,7 +125,7 @@ def test_small_values_keep_their_digits(three):
 def test_gradients(three, one, size):
     for compiled, n in ((three, 3), (one, 1)):
         X, ls = points(size, n), LS[:n]
-        for bias in (0.0, 1.0):
+        for bias in (0.0, 1.0)[: 1 + (n > 1)]:
             for x in X[[0, -1]]:
                 for i, y in enumerate(X):
                     found = compiled.by_logarithms(x, y, ls, bias)

@@ -102,17 +102,6 @@ def test_the_command_does_without_the_test_where_baycomp_is_not(
     assert f"{GAIN / 2:.4f}" in without  # the planted mean
 
 
-def test_the_command_says_what_is_missing(results, command, tmp_path, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        command(tmp_path)
-    assert f"no paper_pmlb.csv in {tmp_path}" in capsys.readouterr().err
-    rows = pd.read_csv(results / "paper_pmlb.csv")
-    rows[rows["fold"] < 4].to_csv(tmp_path / "paper_pmlb.csv", index=False)
-    with pytest.raises(SystemExit, match="2"):
-        command(tmp_path)
-    assert "has no set with all 5 folds" in capsys.readouterr().err
-
-
 def test_the_tree_finds_where_the_gain_is(modules, results):
     figures = modules[1]
     tree, explained = figures.fitted_tree(figures.gain_and_skewness(results))
