@@ -71,7 +71,7 @@ class TestErrors:
 
     def test_draws_behind_the_exact_marginals(self):
         """In units of a deviation that is estimated from the same draws."""
-        blocks = np.repeat(np.arange(10), 20)
+        blocks = np.tile(np.arange(10), 20)
 
         def make(rng):  # with what the draws of one replicate share
             z = np.sqrt(0.9) * rng.normal(size=(2, 200))

@@ -64,6 +64,12 @@ CASES = {
             oracle.chosen(ahead(f, 1, (0, 2))) * duel(f, 0, 2) * oracle.chosen(ahead(f, 2, (3, 1)))
         ),
     ),
+    "choice of four": (
+        Choice(SIGMA),
+        [[3, 0, 1, 2]],
+        4,
+        lambda f: oracle.chosen(ahead(f, 3, (0, 1, 2))),
+    ),
     "rankings": (
         Ranking(SIGMA),
         [[2, 0, 1], [1, 2, -1]],
