@@ -99,7 +99,7 @@ def test_hyperparameters_integrated_out():
         eta = pm.LogNormal("eta", 0.0, 0.4)
         gp = sg.SkewGP(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=1.0))
     X, y = np.repeat(PLACES, n, axis=0), np.repeat([0, 1], n)
-    dt = sg.integrate(gp, X, y, random_seed=1, progressbar=False)
+    dt = sg.integrate(gp, X, y, draws=100, chains=2, random_seed=1, progressbar=False)
     about = dt["posterior"].attrs
     # 4.5 standard errors: a false alarm once in 100,000.
     assert about["log_evidence"] == pytest.approx(want, abs=4.5 * about["log_evidence_se"])
