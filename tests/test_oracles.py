@@ -70,8 +70,8 @@ def test_quadrature_posterior_evidence_is_an_orthant():
     np.testing.assert_allclose(K @ gradient, posterior.mean - mean, atol=1e-9)
 
 
-@pytest.mark.parametrize("gap", [0.0, 1e-12, 1e-6, 1e-3, 0.5, 50.0])
-@pytest.mark.parametrize("variance", [0.5, 20.0])
+@pytest.mark.parametrize("gap", [0.0, 1e-6, 0.5, 50.0])
+@pytest.mark.parametrize("variance", [20.0])
 def test_ou_filter_against_quadrature(gap, variance):
     x, y, mean = [1.0 + gap, 1.0], [0, 1], 0.3
     if gap < 1e-9:  # one f with both labels; quadrature over K = v 11' with a hair of jitter
@@ -114,30 +114,16 @@ def test_ou_filter_runs_of_labels_with_constant_f():
     assert ou_probit_log_evidence(x, y, 1e14, 1.0) == pytest.approx(exact, abs=1e-8)
 
 
-@pytest.mark.parametrize(("lengthscale", "variance"), [(1.0, 4.0), (0.01, 100.0), (100.0, 25.0)])
+@pytest.mark.parametrize(("lengthscale", "variance"), [(0.01, 100.0), (100.0, 25.0)])
 def test_ou_filter_has_converged(lengthscale, variance):
     rng = np.random.default_rng(3)
-    x = rng.normal(size=120)
-    x[1::2] = x[::2] + 1e-9 * rng.random(60)  # neighbours far closer than the grid resolves
-    y = rng.random(120) < 0.5 + 0.4 * np.sin(3 * x)
+    x = rng.normal(size=80)
+    x[1::2] = x[::2] + 1e-9 * rng.random(40)  # neighbours far closer than the grid resolves
+    y = rng.random(80) < 0.5 + 0.4 * np.sin(3 * x)
     coarse = ou_probit_log_evidence(x, y, lengthscale, variance)
     fine = ou_probit_log_evidence(x, y, lengthscale, variance, points=800)
     # Measured up to n = 1000: 2e-10; the requirement is 1e-6.
     assert coarse == pytest.approx(fine, abs=1e-8)
-
-
-def test_ou_marginals_are_derivatives_of_the_evidence():
-    rng = np.random.default_rng(4)
-    x = rng.normal(size=40)
-    y = rng.random(40) < 0.5 + 0.4 * np.sin(3 * x)
-    # d log Z / d mean = 1' K^-1 (E f - mean).
-    gradient = finite_difference(
-        lambda m: ou_probit_log_evidence(x, y, 0.7, 3.0, float(m)), 0.2, h=1e-2
-    )
-    marginals = ou_probit_marginals(x, y, 0.7, 3.0, 0.2)
-    implied = np.linalg.solve(ou_cov(x, 0.7, 3.0), marginals.mean - 0.2).sum()
-    # h = 1e-2: truncation h^4 = 1e-8 times a fifth derivative of order 1.
-    assert implied == pytest.approx(float(gradient), abs=1e-6)
 
 
 K4 = np.array(

@@ -189,7 +189,6 @@ def test_figures_that_need_no_data_are_drawn(tmp_path):
     ("arguments", "message"),
     [
         ([], "no --data DIR was given, and the package pmlb"),
-        (["--sets", "iris"], "No data set 'iris': no --data DIR was given"),
         (["--data", "not_there"], "not_there is not a directory"),
         (["--data", "data", "--sets", "iriss"], "iriss.npz is not there (but iris)"),
     ],
@@ -212,25 +211,3 @@ def test_data_that_cannot_be_had_are_reported(arguments, message, tmp_path):
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["pmlb", "--methods", "GP-L", "GP-EP"], "not for GP-EP, which comes with SkewGP2"),
-        (["timing", "--methods", "ess", "GP-L"], "ess, lin_ess, twisted, not for GP-L"),
-        (["draws", "--methods", "GP-L"], "can be asked for none"),
-        (["pmlb", "--folds", "6"], "choose from 1, 2, 3, 4, 5"),
-        (["timing", "--sizes", "50", "0"], "0 is not a whole number above 0"),
-    ],
-)
-def test_what_makes_no_sense_is_reported(
-    arguments, message, tmp_path, benchmarks_on_path, monkeypatch, capsys
-):
-    import paper
-
-    monkeypatch.setattr(sys, "argv", ["paper.py", *arguments, "--out", str(tmp_path / "out")])
-    with pytest.raises(SystemExit, match="2"):
-        paper.main()
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

@@ -58,17 +58,11 @@ def test_more_draws_of_the_same_posterior(modules):
     assert (np.abs(a.value - b.value) < 5 * np.hypot(a.std_error, b.std_error)).all()
 
 
-@pytest.mark.parametrize(
-    "thresholds",
-    [
-        {},
-        {"coarse_above": 10, "coarse_size": 15, "batch_above": 30, "auto_batch_size": 20},
-    ],
-    ids=["all at once", "in batches"],
-)
-def test_gp_ep_is_a_part_of_the_search_of_skewgp0(modules, thresholds):
+def test_gp_ep_is_a_part_of_the_search_of_skewgp0(modules):
+    """In batches."""
     methods = modules[0]
-    search = replace(methods.SEARCH, **thresholds)
+    sizes = {"coarse_above": 10, "coarse_size": 15, "batch_above": 30, "auto_batch_size": 20}
+    search = replace(methods.SEARCH, **sizes)
     both = ("GP-EP", "SkewGP0")
     together = methods.forecasts(both, X, Y, NEW, seed=3, search=search)
     alone = methods.forecasts(("GP-EP",), X, Y, NEW, seed=3, search=search)["GP-EP"]
@@ -106,9 +100,8 @@ def test_methods_that_share_a_search_do_not_share_a_failure(modules, monkeypatch
     assert rows["SkewGP2"]["failure"] == "ArithmeticError: no"
 
 
-@pytest.mark.parametrize("coarse_above", [1000, 20])
-def test_gp_l_is_at_least_where_scikit_learn_ends(modules, coarse_above):
-    search = replace(modules[0].SEARCH, coarse_above=coarse_above, coarse_size=20)
+def test_gp_l_is_at_least_where_scikit_learn_ends(modules):
+    search = replace(modules[0].SEARCH, coarse_above=20, coarse_size=20)
     start = {"eta": 2.0, "ls": np.array([1.5, 1.5])}
     p, evidence = modules[1].laplace_forecast(X, Y, NEW, start, search, seed=0)
     wide = modules[1].WIDE

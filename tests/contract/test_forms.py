@@ -142,13 +142,13 @@ FAMILIES = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_two_coefficients(family):
-    """Steps of half a deviation about the mode: so smooth an integrand leaves no error."""
+    """Steps of .7 deviations about the mode: so smooth an integrand leaves no error."""
     model = model_of(wide_coefficients, FAMILIES[family])
     function, _ = density_of(model)
     centre = np.zeros(2)
     for _ in range(8):
         centre, cov = gaussian_at(lambda x: function(x)[1], centre)
-    step = np.linspace(-7.0, 7.0, 29)
+    step = np.linspace(-7.0, 7.0, 21)
     z = np.stack(np.meshgrid(step, step, indexing="ij"), axis=-1).reshape(-1, 2)
     root = np.linalg.cholesky(cov)
     x = centre + z @ root.T
@@ -201,8 +201,8 @@ def over(model, name, axis):
 @pytest.mark.parametrize(
     ("form", "method", "name", "axis"),
     [
-        (effects, "surrogate", "tau_log__", np.linspace(-7.0, 3.0, 81)),
-        (product, "auto", "v", np.linspace(-5.0, 5.0, 26)),
+        (effects, "surrogate", "tau_log__", np.linspace(-7.0, 3.0, 31)),
+        (product, "auto", "v", np.linspace(-4.5, 4.5, 16)),
     ],
 )
 def test_over_hyperparameters(form, method, name, axis):

@@ -7,7 +7,6 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 import pymc_skewgp as sg
-from pymc_skewgp import likelihoods as of
 from pymc_skewgp.approximations import Inducing
 
 X = np.linspace(-2.0, 2.0, 8)[:, None]
@@ -63,9 +62,6 @@ REFUSED = {
     "method must be.*twisted.*lin_ess": (
         ValueError, lambda: GP.posterior(X, LABELS).sample(10, method="nuts")
     ),
-    "comparisons": (
-        TypeError, lambda: GP.posterior(X, LABELS).preference_probability([[0.3]], [[1.0]])
-    ),
     "No model on context stack": (TypeError, lambda: GP.prior("f", X)),
     "model must be a pm.Model or a SkewGP": (
         TypeError, lambda: sg.find_hyperparameters(X, X, LABELS, **QUIET)
@@ -76,10 +72,6 @@ REFUSED = {
     "SkewGPClassifier.*fit": (NotFittedError, lambda: sg.SkewGPClassifier().predict(X)),
     "class": (ValueError, lambda: sg.SkewGPClassifier().fit(X, np.zeros(8))),
     "item 8 in row 0.*0 to 7": (ValueError, lambda: sg.SkewGPPreference().fit(X, [[0, 8]])),
-    "within the limits": (
-        ValueError,
-        lambda: GP.posterior(X, X[:, 0], likelihood=of.CensoredGaussian(0.3, lower=0.0)),
-    ),
 }  # fmt: skip
 
 

@@ -18,8 +18,6 @@ _SPEC.loader.exec_module(forms)
 # Likelihood, block and hyperparameters; other forms are integrated in tests of `integrate`.
 ROLES = {
     "latent": ("poisson", ["f_rotated_"], ["ls", "scale"]),
-    "hsgp": ("bernoulli_logit", ["level", "f_hsgp_coeffs"], ["ls", "scale"]),
-    "centred_effects": ("bernoulli_logit", ["mu", "slope", "effects"], ["tau"]),
     "noncentred_effects": ("bernoulli_probit", ["mu", "slope", "z"], ["tau"]),
     "glm": ("poisson", ["intercept", "beta"], []),
 }

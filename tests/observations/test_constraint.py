@@ -157,7 +157,6 @@ def test_against_rejection():
 
 # Kernel, constraint, and the prior deviation of what is constrained: the nugget is a share of it.
 WITHIN = {
-    "increasing": (pm.gp.cov.ExpQuad(1, ls=0.3), Constraint.increasing(), 2.0 / 0.3),
     "concave": (pm.gp.cov.ExpQuad(1, ls=0.5), Constraint.concave(), 2 * np.sqrt(3) / 0.5**2),
     "large nugget": (
         pm.gp.cov.Matern32(1, ls=0.3), Constraint.decreasing(nugget=1e-4), 2 * np.sqrt(3) / 0.3
@@ -312,6 +311,7 @@ def test_a_function_of_arrays_has_bounds_but_no_derivatives():
         )
 
 
+SMOOTH = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=0.5))
 GRID = np.linspace(0, 1, 12)[:, None]
 CONTRADICTIONS = {
     "one point": [(GRID[:1], Constraint(lower=1.0)), (GRID[:1], Constraint(upper=-1.0))],
@@ -332,7 +332,7 @@ def test_contradictions_are_named(name):
         (X, [-1.0] if isinstance(kind, Gaussian) else None, kind)
         for X, kind in CONTRADICTIONS[name]
     ]
-    posterior = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=0.5)).posterior(data)
+    posterior = SMOOTH.posterior(data)
     with pytest.raises(sg.ContradictoryConstraintsError, match="The log probability of that is"):
         _ = posterior.log_marginal_likelihood
     with pytest.raises(sg.ContradictoryConstraintsError):  # again, and from elsewhere

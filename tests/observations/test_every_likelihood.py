@@ -4,7 +4,6 @@ import re
 from functools import partial
 from pathlib import Path
 
-import arviz as az
 import mpmath
 import numpy as np
 import pymc as pm
@@ -118,7 +117,7 @@ def test_far_off(name):
     case, f = GIVEN[name], np.array(LARGE)
     arguments = case.arguments | EXACT.get(name, {})
     likelihood = case.kind(**arguments)
-    with mpmath.workdps(700):
+    with mpmath.workdps(400):
         numbers = {key: mpmath.mpf(x) for key, x in arguments.items()}
         for value in SIZES.get(name, (0, 1, MANY)):
             log_p = partial(case.exact, mpmath.mpf(value), **numbers)
@@ -191,8 +190,12 @@ def expected(given, variable):
 QUADRATURE = [
     (name, each, n)
     for name, each in SETTINGS
-    # Two rows are integrated in closed form, three are drawn.
-    for n in ((2,) if name in FACTORS else (3,) if each else (2, 3))
+    # Two rows are integrated in closed form, three are drawn. Factors with numbers for each row
+    # differ in log p alone, which other tests have: one of them, and powers.
+    for n in (
+        (2,) if name in FACTORS else (2, 3) if name == "CensoredGaussian" and not each else (3,)
+    )
+    if name not in FACTORS or not each or name in ("Poisson", "Weighted")
 ]
 
 
@@ -200,11 +203,12 @@ QUADRATURE = [
 def test_by_quadrature(name, each, n):
     likelihood, y, given = setting(name, each, n)
     K, places = kernel(PLACES[:n]), PLACES[:n]
-    grid = function_grid(np.zeros(n), K, lambda f: log_prob(given(f), y).sum(axis=1))
-    # The rule's error is 1e-8 but where the density has a kink; for Gaussians 1e-6 with many draws.
-    floor, draws = (1e-3 if name == "Laplace" else 1e-4, 2**13) if n == 2 else (1e-6, 2**14)
-    posterior = sg.SkewGPPosterior(places, y, cov_func=kernel, likelihood=likelihood, n_draws=draws)
-    assert_posterior(posterior, grid, floor)
+    # Steps of a tenth of a deviation for two values and of .3 for three, which leaves 1e-8 of
+    # integrands as wide as these; of a 25th where the density has a kink.
+    nodes = 401 if name == "Laplace" else {2: 171, 3: 47}[n]
+    grid = function_grid(np.zeros(n), K, lambda f: log_prob(given(f), y).sum(axis=1), nodes)
+    posterior = sg.SkewGPPosterior(places, y, cov_func=kernel, likelihood=likelihood, n_draws=4096)
+    assert_posterior(posterior, grid, 1e-6 if n == 3 else 1e-3 if name == "Laplace" else 1e-4)
     assert posterior.log_marginal_likelihood.std_error < 5e-3
     if n == 3:
         # 4000 near-independent draws: an entry is off by 1.4 variances / sqrt(4000), 5 allowed.
@@ -216,7 +220,7 @@ def test_by_quadrature(name, each, n):
     gain = np.linalg.solve(K, kernel(places, NEW))
     variance = 2.0 - np.einsum("ij,ij->j", kernel(places, NEW), gain)
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-    kept = grid.mass > 1e-7 * grid.mass.max()
+    kept = grid.mass > 1e-6 * grid.mass.max()
     mass = grid.mass[kept] / grid.mass[kept].sum()
     f = (gain.T @ grid.f[:, kept])[..., None] + np.sqrt(variance)[:, None, None] * nodes
     found = posterior.predict(NEW, draws=0)["predictions_summary"].dataset
@@ -228,7 +232,7 @@ def test_by_quadrature(name, each, n):
             assert np.all(np.abs(found[variable].values - want) < 1e-4 + 5 * error)
 
 
-@pytest.mark.parametrize("name", ["OrderedProbit", "Gaussian", "Poisson", "StudentT"])
+@pytest.mark.parametrize("name", ["OrderedProbit", "Poisson"])
 def test_skew_gp_prior(name):
     """The sign at one pseudo-point, phase -1, by the normal probability of it given f."""
     likelihood, y, given = setting(name, n=3)
@@ -255,7 +259,7 @@ def average(values, mixture=MIXTURE):
 
     Its error is far below 1e-12 for smooth functions, and below 1e-5 for mixtures of hundreds.
     """
-    z = np.linspace(-11.0, 11.0, 4001 if mixture.weights.size < 10 else 101)
+    z = np.linspace(-11.0, 11.0, 4001 if mixture.weights.size < 10 else 41)
     w = np.exp(-0.5 * z**2) * (z[1] - z[0]) / np.sqrt(2 * np.pi)
     f = mixture.means[..., None] + np.sqrt(mixture.variance)[:, None, None] * z
     return np.einsum("tsq...,q,s->t...", values(f), w, mixture.weights)
@@ -323,7 +327,7 @@ def test_draws_at_new_points_have_these_averages(name):
 
 def assert_quantiles(likelihood, given, mixture, atol, whole):
     def share(values):
-        return np.diagonal([average(lambda f, y=y: given(f).cdf(y), mixture) for y in values])
+        return average(lambda f: given(f).cdf(values[:, None, None]), mixture)
 
     found = likelihood.predictive_quantiles(mixture, PROBS)
     if not found:  # of labels and levels, whose probabilities are predicted
@@ -335,8 +339,13 @@ def assert_quantiles(likelihood, given, mixture, atol, whole):
         assert np.all(share(values - 1 if whole else np.nextafter(values, -9e9)) < prob + atol)
 
 
-@pytest.mark.parametrize("narrow", [False, True])
-@pytest.mark.parametrize("name", GIVEN)
+# Counts, values, and values with limits, of components that are nearly points.
+NARROW = ("Poisson", "StudentT", "CensoredGaussian", "BinomialLogit")
+
+
+@pytest.mark.parametrize(
+    ("name", "narrow"), [(name, False) for name in GIVEN] + [(name, True) for name in NARROW]
+)
 def test_quantiles_of_new_values(name, narrow):
     """The distribution function at them, by SciPy over a grid of f.
 
@@ -350,7 +359,7 @@ def test_quantiles_of_new_values(name, narrow):
         points = np.random.default_rng(2).gamma(3.0, 0.5, size=(2, 400)) - 1.0
         mixture, atol = LatentMarginals(points, np.array([1e-6, 0.0]), np.full(400, 1 / 400)), 1e-2
     assert_quantiles(likelihood, given, mixture, atol, y.dtype.kind == "i")
-    if name in ("Poisson", "StudentT"):  # many, little noise, and heavy tails
+    if name in ("Poisson", "StudentT") and not narrow:  # many, little noise, and heavy tails
         for more in (
             ({"exposure": 3e5},)
             if name == "Poisson"
@@ -376,8 +385,7 @@ def test_counts_of_means_beyond_integers():
 @pytest.mark.parametrize(
     ("distance", "variance", "scale", "weight"),
     [
-        (10.0, 0.01, 0.1, 0.5), (10.0, 1e-4, 0.02, 0.3), (10.0, 1e-4, 0.02, 0.975),
-        (3.0, 0.01, 0.05, 0.5), (10.0, 0.01, 5.0, 0.975), (8.0, 0.0, 0.3, 0.3),
+        (10.0, 1e-4, 0.02, 0.975), (3.0, 0.01, 0.05, 0.5), (8.0, 0.0, 0.3, 0.3),
     ],
 )  # fmt: skip
 def test_quantiles_of_narrow_modes_far_apart(distance, variance, scale, weight):
@@ -462,16 +470,6 @@ def test_trees(name):
         assert values.dims == ("quantile", "pred_id")
         assert np.all((drawn["y"] <= values).mean(("chain", "draw")) > values["quantile"] - 0.056)
         assert np.all((drawn["y"] < values).mean(("chain", "draw")) < values["quantile"] + 0.056)
-
-
-@pytest.mark.parametrize("name", ["BinomialProbit", "Poisson"])
-def test_loo(name):
-    """Of 20 rows that hardly depend on any of them, so that importance sampling works."""
-    case, x = GIVEN[name], np.linspace(0.0, 5.0, 20)[:, None]
-    y = case.draw(np.sin(x[:, 0]), np.random.default_rng(0), **case.arguments)
-    gp = sg.SkewGP(cov_func=0.5 * pm.gp.cov.ExpQuad(1, ls=2.0))
-    posterior = gp.posterior(x, y, likelihood=case.likelihood)
-    assert np.isfinite(az.loo(posterior.sample(500, 2, random_seed=1)).elpd)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -181,7 +181,7 @@ def test_labels_lose_what_exact_posteriors_say(likelihood):
     X, y = values("Matern12", 0.2)
     y = (y > 0).astype(int)
     exact, approximate = (
-        process("Matern12", 0.2, known).posterior(X, y, likelihood=likelihood, n_draws=4096)
+        process("Matern12", 0.2, known).posterior(X, y, likelihood=likelihood, n_draws=2048)
         for known in (None, Inducing(20))
     )
     loss = approximate.approximation_loss

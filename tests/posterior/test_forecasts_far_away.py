@@ -89,18 +89,18 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize("sd", [0.5, 5.0])
 @pytest.mark.parametrize("likelihood", NAMED, ids=repr)
-def test_named_likelihoods(likelihood, sd):
+def test_named_likelihoods(likelihood):
     y, given, power = NAMED[likelihood]
+    sd = 5.0
     found = far_away(likelihood, y, sd, mean=0.7, draws=0)
     assert_moments(found, given, sd, power, 0.7)
     assert_quantiles(found, given, sd, 0.7)
 
 
-@pytest.mark.parametrize("sd", [0.5, 5.0])
-def test_probabilities_of_labels(sd):
+def test_probabilities_of_labels():
     """Within three of their errors, which allow for tails that no draw has met."""
+    sd = 5.0
     for likelihood, y, right in (
         (of.BernoulliLogit(), [0, 1], integral(expit, sd, 1.0)),
         (of.BernoulliProbit(), [0, 1], stats.norm.cdf(1.0 / np.hypot(1.0, sd))),
@@ -128,6 +128,7 @@ WRITTEN = {
         lambda e: pm.LogNormal.dist(e, 0.5), [1.0, 2.0],
         lambda f: stats.lognorm(0.5, scale=np.exp(f)), 1.0,
     ),
+    # Of a wide predictor: 24 nodes were off by a hundredth.
     "binomial": (trials, [500, 200], successes, 0.0),
     "falling rate": (
         lambda e: pm.Exponential.dist(EXP(e)), [1.0, 2.0],
@@ -148,15 +149,10 @@ WRITTEN = {
 @pytest.mark.parametrize("name", WRITTEN)
 def test_written_distributions(name):
     function, y, given, power = WRITTEN[name]
-    found = far_away(function, y, 2.0, draws=0)
-    assert_moments(found, given, 2.0, power)
-    assert_quantiles(found, given, 2.0)
-
-
-def test_many_successes_of_a_wide_predictor():
-    """Binomial(1e5), eta of sd 11 about 1: 24 nodes were off by a hundredth."""
-    found = far_away(trials, [500, 200], 11.0, mean=1.0, draws=0)
-    assert_moments(found, successes, 11.0, 0.0, 1.0)
+    sd, mean = (11.0, 1.0) if name == "binomial" else (2.0, 0.0)
+    found = far_away(function, y, sd, mean=mean, draws=0)
+    assert_moments(found, given, sd, power, mean)
+    assert_quantiles(found, given, sd, mean)
 
 
 def test_moments_of_huge_spread():
@@ -213,16 +209,16 @@ def test_by_draws_where_nothing_is_known():
 
 
 def test_errors_of_quantiles():
-    """Against the spread over 25 posteriors, itself known to 14 %: a factor of 1.6 is 3.5 sd."""
+    """Against the spread over 15 posteriors, itself known to 19 %: a factor of 1.8 is 3.5 sd."""
     gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
     x, y = np.linspace(0.0, 4.0, 6)[:, None], np.array([0.1, 1.3, 0.2, 9.0, 2.1, 0.3])
     runs = []
-    for seed in range(25):
+    for seed in range(15):
         posterior = gp.posterior(x, y, likelihood=of.Gamma(1.0), n_draws=256, random_seed=seed)
         runs.append(posterior.predict([[2.2], [6.0]], draws=0)["predictions_summary"])
     for name in ("f_quantile", "y_quantile"):
         values, errors = (np.array([r[n].values for r in runs]) for n in (name, f"{name}_se"))
         spread, error = values.std(axis=0, ddof=1), np.sqrt((errors**2).mean(axis=0))
-        assert np.all(spread < 1.6 * error), (name, spread, error)
+        assert np.all(spread < 1.8 * error), (name, spread, error)
         # Errors are no less than a fifth of independent draws'.
         assert np.all(error < 4.0 * spread), (name, spread, error)

@@ -31,7 +31,7 @@ def exact(variance, mean=0.0):
     return density @ norm.cdf(-f) / density.sum()
 
 
-@pytest.mark.parametrize("variance", [1e2, 1e4, 1e6, 1e8])
+@pytest.mark.parametrize("variance", [1e2, 1e6])
 def test_no_label_is_called_impossible(variance):
     truth = exact(variance)
     values, errors = np.transpose(
@@ -57,10 +57,3 @@ def test_draws_that_missed_a_tail_do_not_promise_to_know_it():
     # the error swallow everything: a tail that 1024 draws missed holds no more than a draw or so.
     assert np.sqrt(np.mean(off**2)) < 1.0
     assert (errors < 1 / 1024).all()
-
-
-def test_a_gaussian_of_equal_moments_is_hardly_felt_where_draws_abound():
-    new = [[1.0]]
-    few, many = (posterior(4.0, 0, n).probability(new) for n in (1024, 8192))
-    assert abs(few.value[0] - many.value[0]) < 5 * np.hypot(few.std_error[0], many.std_error[0])
-    assert few.std_error[0] < 5e-3

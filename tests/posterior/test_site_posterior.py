@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 from approximation_oracles import rbf
 from scipy import stats
-from site_oracles import Counts, Logit, Student, log_signs, site_posterior
+from site_oracles import Counts, log_signs, site_posterior
 
 import pymc_skewgp as sg
 from pymc_skewgp import SkewGPPosterior
@@ -44,32 +44,6 @@ def compare(posterior, exact, shape=slice(None)):
         value, error = value[shape], error[shape]
         assert (np.abs(value - wanted) < 4.5 * error + 1e-9).all()
         assert (error < 0.2).all()
-
-
-CASES = {
-    "logit 3": (Logit(), [1.0, 0.0, 1.0]),
-    "counts 2": (Counts(), [0.0, 7.0]),
-    "student 3": (Student(), [0.4, 3.9, 0.0]),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_moments_and_evidence_agree_with_quadrature(name):
-    likelihood, y = CASES[name]
-    n = len(y)
-    inputs = X[:n]
-    nodes = {2: 401, 3: 91}[n]
-    exact = site_posterior(line(inputs), kernel(inputs), given(likelihood, y), nodes)
-    posterior = SkewGPPosterior(
-        inputs,
-        y,
-        cov_func=kernel,
-        mean_func=line,
-        likelihood=likelihood,
-        n_draws=4096,
-        random_seed=1,
-    )
-    compare(posterior, exact)
 
 
 def test_sites_beside_a_point_and_a_label():

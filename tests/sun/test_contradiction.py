@@ -81,8 +81,7 @@ def test_three_signs_are_right_or_refused(phase, spacing, exact, refused):
     assert [estimate.value, result.value] == pytest.approx([exact] * 2, abs=0.01 + effect.nats)
 
 
-@pytest.mark.parametrize("lengthscale", [0.1, 0.3, 1.0])
-@pytest.mark.parametrize("s", [8, 15, 50])
+@pytest.mark.parametrize(("s", "lengthscale"), [(8, 1.0), (15, 0.3), (15, 1.0), (50, 0.1)])
 @pytest.mark.parametrize("kind", ["random", "alternating", "equal", "halves"])
 def test_what_is_accepted_does_not_depend_on_round_off(s, kind, lengthscale):
     gamma = latent_cov(np.linspace(-2.0, 2.0, s), phases(s, kind), lengthscale)
