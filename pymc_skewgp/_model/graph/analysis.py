@@ -227,7 +227,7 @@ def _grown(model: pm.Model, rv: Any, others: list[Any], *, rows_only: bool = Fal
     """The block of a variable: others join it until none is left that can."""
     below = {x: graph_sites.children(model, x) for x in others}
     wanted = [rv]
-    while more := [x for x in others if x not in wanted and _touches(x, wanted, below)]:
+    while more := _beside(wanted, others, below):
         wanted += more
     members = [x for x in model.free_RVs if x in wanted]
     try:  # at once, which is one look at the observations in place of one for each
@@ -251,9 +251,7 @@ def _grown_one_by_one(
     while grows:
         grows = False
         for other in others:
-            # One that shares an observation with members, or is above or below one.
-            near = {x for member in members for x in [member, *below[member]]}
-            if other in members or near.isdisjoint([other, *below[other]]):
+            if not _beside(members, [other], below):
                 continue
             joint = [x for x in model.free_RVs if x in members or x is other]
             # A hyperparameter, or a function with other observations, stays outside.
@@ -261,6 +259,12 @@ def _grown_one_by_one(
                 found = _observed(model, joint, below, rows_only)
                 members, grows = joint, True
     return members, found
+
+
+def _beside(members: list[Any], others: list[Any], below: dict[Any, list[Any]]) -> list[Any]:
+    """Those that share an observation with members, or are above or below one."""
+    near = {x for member in members for x in [member, *below[member]]}
+    return [x for x in others if x not in members and not near.isdisjoint([x, *below[x]])]
 
 
 def _observed(
