@@ -114,8 +114,9 @@ def integrate(
         then, or with up to 80 coordinates, the surrogate; NUTS where its weights are poor as well.
     n_evidences : int, optional
         Points at which the exact evidence is estimated: the most different hyperparameters that the
-        draws can have. Default 1024 for up to 100 rows, 256 from 200 rows on, and for counts and
-        other likelihoods without normal noise; 32 with f of finite rank. Each draw has its own f.
+        draws can have. Default 1024 where one takes a millisecond or two (up to 100 rows of a
+        kernel, 900 of a few effects), 256 where it takes more, and where factors are not
+        log-concave; 32 with f of finite rank. Each draw has its own f.
     start : mapping, optional
         Values of random variables by name, on their own scale, from which the modes are looked for.
         Default the model's initial point.
