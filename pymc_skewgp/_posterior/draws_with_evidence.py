@@ -158,7 +158,7 @@ class GroupSettings:
     n_judging : int
         Draws of a case that decide.
     least_ess : float
-        Relative ESS that they must have.
+        Relative ESS that they must have: what the policy asks of draws.
     few_draws : int
         Of a case: mirrored pairs, of which an error can be had.
     bias : float
@@ -169,7 +169,7 @@ class GroupSettings:
     size: int = 64
     rows: tuple[int, int] = (3, 400)
     n_judging: int = 16
-    least_ess: float = 0.8
+    least_ess: float = 0.5
     few_draws: int = 8
     bias: float = 0.002
 
