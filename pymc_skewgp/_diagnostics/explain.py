@@ -307,6 +307,9 @@ def _of_other(
     return "hyperparameter", note
 
 
+_SIDE_BY_SIDE = 8  # evidences, where they are made so
+
+
 def _cost(problem: IntegrationProblem) -> tuple[str, float]:
     """What it takes, from the time of a few evidences at the start.
 
@@ -323,10 +326,12 @@ def _cost(problem: IntegrationProblem) -> tuple[str, float]:
         why = problem.objective.why_no_value(point)
         if why is not None:
             raise NoValueError(why)
-    one = _seconds(lambda: evaluate.values([point]))
     count = problem.evidences(_DEFAULT.n_evidences) if d else 1
-    exact = _seconds(
-        lambda: list(run_tasks(problem.latent.tasks([point]), [1], N_CANDIDATES, rng, None))
+    some = _SIDE_BY_SIDE if count > _DEFAULT.n_evidences else 1
+    tasks, points = problem.latent.tasks, some * [point]
+    one = _seconds(lambda: evaluate.values(points)) / some
+    exact = (
+        _seconds(lambda: list(run_tasks(tasks(points), some * [1], N_CANDIDATES, rng, None))) / some
     )
     rung = rungs(problem, _DEFAULT)[0] if d else EXACT
     n_points = _evaluations(rung, d)
