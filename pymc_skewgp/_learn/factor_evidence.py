@@ -103,8 +103,9 @@ class FactorEvidence:
         while waiting and self.last is None:
             i = next(iter(waiting))
             found[i] = self.value(*waiting.pop(i))
-        starts = self.last and together(list(waiting.values()), self.last)
-        for (i, each), start in zip(waiting.items(), starts or [None] * len(waiting), strict=True):
+        known = self.last and _ends(list(waiting.values()), self.last)
+        starts = known[0] if known else [None] * len(waiting)
+        for (i, each), start in zip(waiting.items(), starts, strict=True):
             if start is None:
                 found[i] = self.value(*each)
             else:
@@ -145,7 +146,7 @@ _DRAWS = 1024
 
 
 def n_together(terms: FactorTerms) -> int:
-    """Of how many such terms `together` is to be asked."""
+    """How many such terms go side by side."""
     n, r = terms.factor.shape
     r -= OwnCoordinates.of(terms).size
     return max(2, _ROWS_TOGETHER // n) if n * r * r <= _MOST_OPERATIONS else 1
@@ -171,19 +172,16 @@ class Drawn(NamedTuple):
         return self.draws[systematic_resample(self.log_weights, count, rng)]
 
 
-def together(known: Sequence[Known], start: FactorStart) -> list[FactorStart | None] | None:
-    """Where EP ends, from one start; None where it has not, or nowhere."""
-    found = _ends(known, start)
-    return found and found[0]
-
-
 def drawn_together(
     known: Sequence[Known],
     start: FactorStart,
     n_pairs: int,
     rngs: Sequence[np.random.Generator],
 ) -> list[FactorStart | Drawn | None] | None:
-    """The same, with one member of each of so many pairs where their weights will do."""
+    """One member of each of so many pairs, or where EP ends if their weights ask for more.
+
+    None where it has not ended, or nowhere.
+    """
     found = _ends(known, start)
     if found is None:
         return None
