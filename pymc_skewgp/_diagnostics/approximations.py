@@ -16,7 +16,7 @@ from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.truncated import truncated_mvn
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.distributions import probit
-from pymc_skewgp._model.gp.exact_posterior import CovarianceAtPoint, MeanAtPoint
+from pymc_skewgp._model.gp.exact_posterior import CovarianceAtPoint, mean_at_point
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.binary import BernoulliProbit
 from pymc_skewgp._observations.likelihood import Likelihood
@@ -110,7 +110,7 @@ class Problem:
     def mean_func(self) -> Any:
         """Mean function for a model in PyMC."""
         mean = self.gp.mean_func
-        return MeanAtPoint(mean, self.point) if self.point else mean
+        return mean_at_point(mean, self.point) if self.point else mean
 
 
 class Approximation(NamedTuple):
@@ -280,9 +280,7 @@ def _mixture(
 ) -> LatentMarginals:
     """Equally weighted components, (t K, S); those of one replicate may depend on each other."""
     weights = np.full(means.shape[1], 1.0 / means.shape[1])
-    covariance = None
-    if k > 1:
-        covariance = variance.reshape(-1, k, 1) * np.eye(k)
+    covariance = variance.reshape(-1, k, 1) * np.eye(k) if k > 1 else None
     return LatentMarginals(means, variance, weights, replicate, covariance=covariance)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
+from timeit import timeit
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -108,15 +108,11 @@ class Explanation:
         return "\n".join([*lines, "", self._last_line])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>"
-            for row in self.variables
-        )
-        return (
-            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-            f"<p>{escape(self._last_line)}</p>"
-        )
+        import pandas as pd
+
+        with pd.option_context("display.max_colwidth", None):
+            table = self.to_dataframe().reset_index().to_html(index=False)
+        return f"{table}<p>{escape(self._last_line)}</p>"
 
     @property
     def _last_line(self) -> str:
@@ -348,10 +344,7 @@ def _cost(problem: IntegrationProblem) -> tuple[str, float]:
 
 def _seconds(run: Callable[[], Any]) -> float:
     """Once it is compiled."""
-    run()
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
+    return timeit(run, setup=run, number=1)
 
 
 def _evaluations(rung: int, d: int) -> int:

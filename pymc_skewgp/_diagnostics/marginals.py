@@ -76,34 +76,30 @@ class DrawnMarginals:
 
     def cdf(self, values: ArrayLike) -> Probability:
         """P(f <= value), for values of shape (..., t)."""
-        at, rows = self._rows(values)
+        rows, shape = as_columns(values, self.size)
         found = [self._share(self.draws <= row) for row in rows]
-        value, error = (np.array(part).reshape(at.shape) for part in zip(*found, strict=True))
+        value, error = (np.array(part).reshape(shape) for part in zip(*found, strict=True))
         return Probability(value, error)
 
     def cdf_values(self, values: ArrayLike) -> FloatArray:
         """Values of `cdf` alone: the errors are what takes time."""
-        at, rows = self._rows(values)
+        rows, shape = as_columns(values, self.size)
         ordered = np.sort(self.draws.reshape(-1, self.size), axis=0)
         columns = [np.searchsorted(ordered[:, i], rows[:, i], "right") for i in range(self.size)]
-        return np.stack(columns, axis=-1).reshape(at.shape) / ordered.shape[0]
+        return np.stack(columns, axis=-1).reshape(shape) / ordered.shape[0]
 
     def density(self, values: ArrayLike) -> FloatArray:
         """Density of f at values of shape (..., t), by a Gaussian kernel estimate."""
         from scipy.stats import gaussian_kde  # slow to import
 
-        at, rows = self._rows(values)
+        rows, shape = as_columns(values, self.size)
         flat = self.draws.reshape(-1, self.size)
         columns = [gaussian_kde(flat[:, i])(rows[:, i]) for i in range(self.size)]
-        return np.stack(columns, axis=-1).reshape(at.shape)
+        return np.stack(columns, axis=-1).reshape(shape)
 
     def probability(self) -> Probability:
         """P(y = 1) under a probit link: the mean of Phi(f)."""
         return self._share(ndtr(self.draws))
-
-    def _rows(self, values: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        array = as_columns(values, self.size)
-        return array, array.reshape(-1, self.size)
 
     @cached_property
     def _central_moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -34,17 +34,21 @@ class Mixture:
     # Covariance of all values given the component, (t, t); None unless it was asked for.
     joint: FloatArray | None = None
 
+    @property
+    def components(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Means, variances and weights."""
+        return self.means, self.variance, self.weights
+
     @cached_property
     def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mean, standard deviation and skewness at each point, shape (t,) each."""
-        return of_draws.mixture_moments(self.means, self.variance, self.weights)
+        return of_draws.mixture_moments(*self.components)
 
     def quantile_errors(self, quantiles: FloatArray) -> FloatArray:
         """Monte Carlo standard errors of quantiles that were found."""
         if self.exact:
             return np.zeros(quantiles.shape)
-        known = self.means, self.variance, self.weights, quantiles
-        return of_draws.mixture_quantile_errors(*known, self.replicate)
+        return of_draws.mixture_quantile_errors(*self.components, quantiles, self.replicate)
 
 
 def average_error(mixture: Mixture, influence: FloatArray) -> FloatArray:

@@ -3,7 +3,7 @@ r"""Counts, positive values with mean :math:`E_i e^{f(x_i)}`: Poisson, negative 
 Given u the mean is lognormal, so that moments of a new value are closed forms.
 """
 
-from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,17 +90,12 @@ def log_link_summary(
 
 
 class _LogLink(ClosedFormSites):
+    given_mean: Callable[[FloatArray, np.random.Generator], Data]  # new values
+    # a and b of the variance a mu + b mu^2 given the mean mu.
+    variance: Callable[[], tuple[float, float]]
     """What values with mean E e^f have in common; E is 1 where there is no exposure."""
 
     exposure: Any = 1.0
-
-    @abstractmethod
-    def given_mean(self, mean: FloatArray, rng: np.random.Generator) -> Data:
-        """New values of that mean."""
-
-    @abstractmethod
-    def variance(self) -> tuple[float, float]:
-        """What it is in units of the mean, and of its square."""
 
     def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
         """New values given f."""

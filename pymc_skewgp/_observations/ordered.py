@@ -1,7 +1,6 @@
 """Ordered categories under probit and logit links."""
 
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -69,24 +68,16 @@ class _OrderedCategories(base.Likelihood):
 
     cutpoints: Any
     categories: Any
+    below: Callable[[FloatArray], FloatArray]  # distribution function of the noise
+    noise: Callable[[tuple[int, ...], np.random.Generator], FloatArray]
+    # Probability that f with noise is between two limits.
+    between: Callable[[base.Mixture, float, float], Probability]
     predicted_dims = dict.fromkeys(("p", "p_mean", "p_mean_se"), ("category",))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cutpoints", base.frozen_copy(self.cutpoints))
         if self.categories is not None:
             object.__setattr__(self, "categories", tuple(self.categories))
-
-    @abstractmethod
-    def below(self, x: FloatArray) -> FloatArray:
-        """Probability that the noise is below."""
-
-    @abstractmethod
-    def noise(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
-        """Draws of it."""
-
-    @abstractmethod
-    def between(self, mixture: base.Mixture, lower: float, upper: float) -> Probability:
-        """Probability that f with noise is between two limits."""
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Categories as numbers 0 to K-1, with the cut-points checked."""

@@ -276,8 +276,8 @@ def latent_at_scores(mixture: Mixture) -> tuple[FloatArray, FloatArray, dict[int
     """
     centre, sd, _ = mixture.moments
     x = centre[:, None] + sd[:, None] * _GRID
-    known = mixture.means, mixture.variance, mixture.weights, x.T
-    scores, density = _scores(mixture_cdf(*known).T), mixture_density(*known).T
+    scores = _scores(mixture_cdf(*mixture.components, x.T).T)
+    density = mixture_density(*mixture.components, x.T).T
     jumps = np.diff(np.clip(scores, -_DRAWN, _DRAWN), axis=1).max(axis=1) > _JUMP
     tables = {
         int(i): _finer(mixture, int(i), LatentTable(scores[i], x[i])) for i in np.flatnonzero(jumps)

@@ -33,9 +33,7 @@ def noisy_summary(mixture: Mixture, variance: float) -> dict[str, FloatArray]:
     Where the variance is infinite the standard deviation is, without an error.
     """
     mean, sd, _ = mixture.moments
-    errors = weights.mixture_moment_errors(
-        mixture.means, mixture.variance, mixture.weights, mixture.replicate
-    )
+    errors = weights.mixture_moment_errors(*mixture.components, mixture.replicate)
     mean_se, sd_se = (np.zeros(mean.size) if mixture.exact else x for x in errors[:2])
     total = np.hypot(sd, np.sqrt(variance))
     return {
@@ -129,7 +127,7 @@ def noisy_quantiles(
 ) -> tuple[FloatArray, FloatArray]:
     """Quantiles of f with Gaussian noise, which is a mixture of Gaussians too; their errors."""
     noisy = replace(mixture, variance=mixture.variance + sd**2)
-    found = weights.mixture_quantiles(noisy.means, noisy.variance, noisy.weights, probs)
+    found = weights.mixture_quantiles(*noisy.components, probs)
     return found, noisy.quantile_errors(found)
 
 

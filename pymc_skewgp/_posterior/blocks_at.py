@@ -15,15 +15,11 @@ from typing import Any
 import numpy as np
 
 from pymc_skewgp._errors import ApproximationError
+from pymc_skewgp._gaussian import coordinates, log_prob_gradient, tilted, truncated, univariate
 from pymc_skewgp._gaussian.blocks import groups as grouped
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.functions import FunctionSites
 from pymc_skewgp._gaussian.blocks.rows import FactorGradient, RowBlock, RowSites
-from pymc_skewgp._gaussian.coordinates import RowFactors
-from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient, log_prob_and_gradient
-from pymc_skewgp._gaussian.tilted import KnownProducts
-from pymc_skewgp._gaussian.truncated import log_prob_rectangle
-from pymc_skewgp._gaussian.univariate import Edges
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._observations.constraint import pseudo_point_rows
 from pymc_skewgp._observations.likelihood import Data
@@ -92,7 +88,7 @@ class LearntFunctions(FunctionSites):
         mean: FloatArray,
         rest: FloatArray,
         sd: FloatArray,
-        known: KnownProducts | None = None,
+        known: tilted.KnownProducts | None = None,
     ) -> None:
         super().__init__(sites.log_prob, sites.slopes, mean, rest, sd)
         self._sites = sites
@@ -127,7 +123,7 @@ class LearntRepeats(FunctionSites):
     ) -> None:
         self._rows, self._repeats, self._unit = RowSites(*columns), counts, unit
         self._columns = columns
-        together = RowFactors(unit, self._rows, counts, predictors[0].size)
+        together = coordinates.RowFactors(unit, self._rows, counts, predictors[0].size)
         super().__init__(together.log_prob, together.slopes, *predictors)
 
     def slopes_of_numbers(self, found: FactorGradient) -> list[FloatArray]:
@@ -148,7 +144,7 @@ def slopes_of_limits(
     """Of the log mass of N(mean, sd^2) between limits, in these; 0 at points."""
     interval = np.isnan(value)
     limits = np.where(interval, lower, -np.inf), np.where(interval, upper, np.inf)
-    edges = Edges.of(*limits, mean, sd)
+    edges = univariate.Edges.of(*limits, mean, sd)
     return -edges.lower, edges.upper
 
 
@@ -400,9 +396,9 @@ class SignsAt(BlockAt):
         self.hard = RowsBeside(self.block.factor, lower, upper, noises, zeros)
 
     @cached_property
-    def _alone(self) -> LogProbGradient:
+    def _alone(self) -> log_prob_gradient.LogProbGradient:
         """Of the signs of one function before any data."""
-        return log_prob_and_gradient(*self._limits, self.cov, n_draws=_DRAWS)
+        return log_prob_gradient.log_prob_and_gradient(*self._limits, self.cov, n_draws=_DRAWS)
 
     @property
     def log_constant(self) -> float:  # type: ignore[override]
@@ -411,7 +407,7 @@ class SignsAt(BlockAt):
 
     def with_error(self, evidence: Estimate, n_draws: int) -> Estimate:
         """A log evidence with the signs' own probability, and its error, by so many draws."""
-        alone = log_prob_rectangle(self.cov, *self._limits, n_draws, None, 0)
+        alone = truncated.log_prob_rectangle(self.cov, *self._limits, n_draws, None, 0)
         value = evidence.value - self.log_constant - self._k * alone.value
         std_error = float(np.hypot(evidence.std_error, self._k * alone.std_error))
         return evidence._replace(value=value, std_error=std_error)

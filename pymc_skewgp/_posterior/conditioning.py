@@ -9,7 +9,6 @@ N(0, G)` with :math:`l < u < h`, and given u the vector is Gaussian:
 with m and K the moments given the points.
 """
 
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -379,14 +378,10 @@ class Conditioning:
         own = rows.rows(moved)
         own = replace(own, A=own.A[:, skip:])
         sites = factors_of(own, few, *row_factors.equal_predictors(factor, self.centre[moved]))
-        rest, other = rows.rows(~moved), copy(self)
-        for name in ("_chol", "_factor_qr", "_noise_factor", "_coordinate_solvers"):
-            vars(other).pop(name, None)
-        other.intervals, other.row_factor = rest, self.row_factor[~moved]
-        other.centre = self.centre[~moved]
-        other.lower, other.upper = self.lower[~moved], self.upper[~moved]
         prior = forms.FactoredCovariance(self.factor, units=self._prior_cov.units)
-        other.cov = _row_covariance(prior, rest, other.row_factor)
+        other = Conditioning(self.mean, prior, rows.rows(~moved))
+        other._prior_cov, other._points = self._prior_cov, self._points
+        other.log_density = self.log_density
         return other, sites
 
     def coordinates(self, z: FloatArray) -> FloatArray:

@@ -66,19 +66,14 @@ class Kept:
         self._chunks: Sequence[Any] = chunks
         self._object: Any = None
 
-    def build(self, build: Build[Any]) -> Answer:
-        """Build it, once."""
+    def call(self, method: str, *arguments: Any) -> Answer:
+        """A method of it; of "build" the function that builds it, once."""
         try:
+            if method != "build":
+                return Answer(getattr(self._object, method)(*arguments))
             if self._object is None:
-                self._object, self._chunks = build(self._chunks), ()
+                self._object, self._chunks = arguments[0](self._chunks), ()
             return Answer(None)
-        except Exception as error:
-            return Answer(None, error)
-
-    def call(self, method: str, arguments: tuple[Any, ...]) -> Answer:
-        """A method of it."""
-        try:
-            return Answer(getattr(self._object, method)(*arguments))
         except Exception as error:
             return Answer(None, error)
 
@@ -153,11 +148,11 @@ class DaskGroups:
         # All of them begin before any is waited for.
         begun = [self._begun(i) for i in range(len(groups))]
         self._actors = [self._waited(future) for future in begun]
-        self._of_all(lambda i: self._actors[i].build(groups[i][1]))
+        self._of_all(lambda i: self._actors[i].call("build", groups[i][1]))
 
     def ask(self, method: str, *arguments: Any) -> list[Any]:
         """Call a method of what is kept, side by side; answers in the groups' order."""
-        return self._of_all(lambda i: self._actors[i].call(method, arguments))
+        return self._of_all(lambda i: self._actors[i].call(method, *arguments))
 
     def _of_all(self, ask: Callable[[int], Any]) -> list[Any]:
         asked = []
@@ -199,7 +194,7 @@ class DaskGroups:
         if others:
             self._places[i] = min(others, key=self._places.count)
         self._actors[i] = actor = self._waited(self._begun(i))
-        self._waited(actor.build(self._groups[i][1])).unwrap()
+        self._waited(actor.call("build", self._groups[i][1])).unwrap()
         self._restore(i)
 
     def _waited(self, future: Any) -> Any:
@@ -267,7 +262,7 @@ class DaskBlocks(DaskGroups):
     def repeat(self, i: int) -> None:
         """Repeat all calls that changed the blocks."""
         for call in self._calls:
-            self._waited(self._actors[i].call("total", call)).unwrap()
+            self._waited(self._actors[i].call("total", *call)).unwrap()
 
 
 # Data of this process as rows on the workers of a dask cluster.

@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_skewgp._errors import no_warnings
+from pymc_skewgp._gaussian import covariance, truncated, twisted
 from pymc_skewgp._gaussian import escalation as policy
-from pymc_skewgp._gaussian.covariance import FactoredCovariance
-from pymc_skewgp._gaussian.truncated import log_prob_rectangle
-from pymc_skewgp._gaussian.twisted import TwistedProposal
 from pymc_skewgp._gaussian.weights import systematic_resample
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.observations import Observations, intervals, points, stacked
@@ -110,7 +108,7 @@ def log_prob_of_prior_signs(cov: FloatArray, phase: FloatArray, truncation: Floa
     if not phase.size:
         return 0.0
     scale = phase / np.sqrt(cov.diagonal())
-    return log_prob_rectangle(
+    return truncated.log_prob_rectangle(
         scale[:, None] * cov * scale, -truncation, np.inf, _SIGN_DRAWS, None, 0
     ).value
 
@@ -124,7 +122,7 @@ def sun_given(
     """
     s = prior.truncation.size
     if not s:
-        cov = FactoredCovariance.of_kernel(prior.scale)
+        cov = covariance.FactoredCovariance.of_kernel(prior.scale)
         return Conditioning(prior.mu, cov, observations)
     matrix = np.block([[prior.latent_cov, prior.cross_cov.T], [prior.cross_cov, prior.scale]])
     if latent is None:
@@ -133,7 +131,7 @@ def sun_given(
         own = points(latent, np.zeros(s))
     rows = stacked([own, observations], [s, prior.mu.size])
     mean = np.concatenate([np.zeros(s), prior.mu])
-    return Conditioning(mean, FactoredCovariance.of_kernel(matrix), rows)
+    return Conditioning(mean, covariance.FactoredCovariance.of_kernel(matrix), rows)
 
 
 # Draws of f, with the evidence, at thousands of hyperparameters of one model.
@@ -252,9 +250,9 @@ def _together(
     ]
 
 
-def _fitted(group: list[_Given]) -> dict[int, TwistedProposal]:
+def _fitted(group: list[_Given]) -> dict[int, twisted.TwistedProposal]:
     """Proposals, rows in the same order; of the cases in which EP converges."""
-    found: dict[int, TwistedProposal] = {}
+    found: dict[int, twisted.TwistedProposal] = {}
     last: policy.Fitted | None = None
     n = group[0][0].given.n_rows
     for i, (case, _, _) in enumerate(group):
@@ -275,7 +273,7 @@ def _fitted(group: list[_Given]) -> dict[int, TwistedProposal]:
 
 
 def _drawn(
-    group: list[_Given], proposals: dict[int, TwistedProposal], n_draws: int
+    group: list[_Given], proposals: dict[int, twisted.TwistedProposal], n_draws: int
 ) -> dict[int, tuple[FloatArray, "_Quality"]]:
     """Draws of u of each case, and their weights; half of the points mirrors the other."""
     if not proposals:

@@ -17,13 +17,11 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from pymc_skewgp._errors import no_warnings
-from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian import ep_dense, escalation, linalg
 from pymc_skewgp._gaussian import log_prob_gradient as gradients
 from pymc_skewgp._gaussian.coordinates import ALIKE, EQUAL, OpenRows, are_alike, squared_gaps_of
 from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance, LowRankCovariance
 from pymc_skewgp._gaussian.ep import EPResult
-from pymc_skewgp._gaussian.ep_dense import ep_alone, ep_with_gradient
-from pymc_skewgp._gaussian.escalation import DEFAULT
 from pymc_skewgp._gaussian.truncated import log_prob_rectangle, warn_of_error
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
 from pymc_skewgp._limits import few_blas_threads
@@ -99,15 +97,6 @@ class EvidenceTerms(NamedTuple):
         return int(self.value.size)
 
 
-class RowGradient(NamedTuple):
-    """Derivatives of a log probability in rows: limits, values, and covariance (symmetric)."""
-
-    lower: FloatArray
-    upper: FloatArray
-    value: FloatArray
-    cov: FloatArray
-
-
 class Intervals:
     """The rows that are intervals, given those that are points; those that stand for none left out.
 
@@ -169,8 +158,12 @@ class Intervals:
         full[self._kept] = x
         return full
 
-    def pull_back(self, lower: FloatArray, upper: FloatArray, cov: FloatArray) -> RowGradient:
-        r"""Gradient in all rows of `log_density` plus what has these derivatives in the rectangle.
+    def pull_back(
+        self, lower: FloatArray, upper: FloatArray, cov: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        r"""Gradient of `log_density` plus what has these derivatives in the rectangle.
+
+        In limits, values and covariance (symmetric) of all rows.
 
         With :math:`g` the derivative in the conditional means and :math:`B = G_{PP}^{-1} G_{PI}`:
 
@@ -182,7 +175,7 @@ class Intervals:
         """
         n, p, i = self._n_rows, self._points, self._kept
         if i.size == n:
-            return RowGradient(lower, upper, np.zeros_like(lower), cov)
+            return lower, upper, np.zeros_like(lower), cov
         value, full = np.zeros(n), np.zeros((n, n))
         full[np.ix_(i, i)] = cov
         if p.size:
@@ -196,7 +189,7 @@ class Intervals:
             own -= 0.5 * cho_solve((self._chol, True), np.eye(p.size))
             full[np.ix_(p, p)] = linalg.symmetric(own)
             full[np.ix_(p, i)], full[np.ix_(i, p)] = across, across.T
-        return RowGradient(self.at_intervals(lower), self.at_intervals(upper), value, full)
+        return self.at_intervals(lower), self.at_intervals(upper), value, full
 
 
 # The log probability of the intervals: rows one by one, or kinds of rows that repeat.
@@ -276,7 +269,7 @@ def interval_estimate(rows: Intervals, n_draws: int, random_seed: Seed) -> Estim
     if sampler is not None and not (sampler.single and sampler.collapsed):
         rng = as_generator(random_seed)
         found = sampler.coordinates(n_draws, rng, goal="probability").log_prob
-        warn_of_error(found, DEFAULT.largest_se)
+        warn_of_error(found, escalation.DEFAULT.largest_se)
         return found
     single, _ = single_rows(rows)
     return log_prob_rectangle(single.cov, single.lower, single.upper, n_draws, None, random_seed)
@@ -362,7 +355,7 @@ class EvidenceByEP:
         if sites is None:
             limits, start = (rows.lower, rows.upper), self._start(rows.lower.size)
             cov = _covariance(terms, rows)
-            ep = ep_alone(cov, *limits, tol=tol, max_sweeps=_MAX_SWEEPS, start=start)
+            ep = ep_dense.ep_alone(cov, *limits, tol=tol, max_sweeps=_MAX_SWEEPS, start=start)
         else:
             single = single_rows(rows)[0]
             ep = ep_of_sites(single, sites, tol, self._start(single.lower.size))[0]
@@ -395,7 +388,7 @@ class EvidenceByEP:
             self._keep(ep)
             return found
         cov = _covariance(terms, rows)
-        ep, gradient = ep_with_gradient(
+        ep, gradient = ep_dense.ep_with_gradient(
             cov, lower, upper, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start
         )
         self._keep(ep)
@@ -479,7 +472,7 @@ def evidence_of(
         return _nothing(terms)
     value = rows.log_density + float(terms.log_constant) + joint.value - signs.value
     own = rows.pull_back(joint.lower, joint.upper, joint.cov)
-    if not (np.isfinite(value) and np.isfinite(own.cov).all()):
+    if not (np.isfinite(value) and np.isfinite(own[-1]).all()):
         return _nothing(terms)
     wrt = EvidenceTerms(
         *own,

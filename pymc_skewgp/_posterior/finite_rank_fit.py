@@ -160,15 +160,10 @@ class FiniteRankFit(FunctionFit):
         return f.reshape(*chosen.shape, -1)
 
     @property
-    def keeps_coordinates(self) -> bool:
+    def n_kept(self) -> int | None:
         """See `FunctionFit`."""
         size = sum(part.size for part in self._parts)
-        return self._elsewhere is not None or size > _MOST_KEPT
-
-    @property
-    def n_coordinates(self) -> int:
-        """See `FunctionFit`."""
-        return self.features.rank
+        return self.features.rank if self._elsewhere is not None or size > _MOST_KEPT else None
 
     def given_coordinates(
         self, coordinates: FloatArray, rng: np.random.Generator, rows: weights.IntArray
@@ -362,7 +357,7 @@ class FiniteRankValues(FiniteRankFit):
         """Independent draws of c."""
         refuse_method(method)
         count = shape[0] * shape[1]
-        white = rng.standard_normal((self.n_coordinates, count))
+        white = rng.standard_normal((self.features.rank, count))
         draws = self.ep.gaussian.of_white(white).T
         found = TruncatedDraws(draws, np.zeros(count), NOTHING_DRAWN, "exact")
         return found, np.arange(count).reshape(shape)

@@ -113,14 +113,9 @@ class FunctionFit:
         return latent, np.take_along_axis(chosen, order, axis=1)
 
     @property
-    def keeps_coordinates(self) -> bool:
-        """Whether what is kept of draws is the latent vector, not f at the data."""
-        return False
-
-    @property
-    def n_coordinates(self) -> int:
-        """Length of the latent vector, where it is kept."""
-        raise NotImplementedError
+    def n_kept(self) -> int | None:
+        """Length of the latent vector, where that is kept of draws, and not f at the data."""
+        return None
 
     def given_coordinates(
         self, coordinates: FloatArray, rng: np.random.Generator, rows: IntArray

@@ -69,14 +69,12 @@ class LatentMarginals(Mixture):
     @cached_property
     def moments(self) -> Moments:
         """Mean, standard deviation and skewness, shape (t,) each."""
-        return Moments(*of_draws.mixture_moments(self.means, self.variance, self.weights))
+        return Moments(*of_draws.mixture_moments(*self.components))
 
     @cached_property
     def moment_errors(self) -> Moments:
         """Monte Carlo standard errors of `moments`."""
-        return Moments(
-            *of_draws.mixture_moment_errors(self.means, self.variance, self.weights, self.replicate)
-        )
+        return Moments(*of_draws.mixture_moment_errors(*self.components, self.replicate))
 
     def quantile(self, probs: ArrayLike) -> FloatArray:
         """Quantiles at probabilities between 0 and 1, shape (n_probs, t)."""
@@ -85,26 +83,23 @@ class LatentMarginals(Mixture):
             raise ValueError(
                 f"probabilities of quantiles must lie strictly between 0 and 1, got {probs!r}."
             )
-        return of_draws.mixture_quantiles(self.means, self.variance, self.weights, p)
+        return of_draws.mixture_quantiles(*self.components, p)
 
     def cdf(self, values: ArrayLike) -> Probability:
         """P(f <= value), for values of shape (..., t), one column for each point."""
-        rows, shape = self._rows(values)
-        mixture = (self.means, self.variance, self.weights, rows)
-        errors = of_draws.mixture_cdf_errors(*mixture, self.replicate)
-        return Probability(of_draws.mixture_cdf(*mixture).reshape(shape), errors.reshape(shape))
+        rows, shape = as_columns(values, self.size)
+        errors = of_draws.mixture_cdf_errors(*self.components, rows, self.replicate)
+        return Probability(self.cdf_values(values), errors.reshape(shape))
 
     def cdf_values(self, values: ArrayLike) -> FloatArray:
         """Values of `cdf` alone, in half the time."""
-        rows, shape = self._rows(values)
-        return of_draws.mixture_cdf(self.means, self.variance, self.weights, rows).reshape(shape)
+        rows, shape = as_columns(values, self.size)
+        return of_draws.mixture_cdf(*self.components, rows).reshape(shape)
 
     def density(self, values: ArrayLike) -> FloatArray:
         """Density of f at values of shape (..., t), one column for each point."""
-        rows, shape = self._rows(values)
-        return of_draws.mixture_density(self.means, self.variance, self.weights, rows).reshape(
-            shape
-        )
+        rows, shape = as_columns(values, self.size)
+        return of_draws.mixture_density(*self.components, rows).reshape(shape)
 
     def probability(self) -> Probability:
         r"""Probability of a label 1, with its Monte Carlo standard error.
@@ -170,19 +165,15 @@ class LatentMarginals(Mixture):
             joint=None,
         )
 
-    def _rows(self, values: ArrayLike) -> tuple[FloatArray, tuple[int, ...]]:
-        array = as_columns(values, self.size)
-        return array.reshape(-1, self.size), array.shape
 
-
-def as_columns(values: ArrayLike, size: int) -> FloatArray:
-    """`values` as an array with a column for each of so many points."""
+def as_columns(values: ArrayLike, size: int) -> tuple[FloatArray, tuple[int, ...]]:
+    """`values` in rows, with a column for each of so many points; and their shape."""
     array = as_real_array("values", values)
     if not array.ndim or array.shape[-1] != size:
         raise ValueError(
             f"values must have a column for each of the {size} points, got shape {array.shape}."
         )
-    return array
+    return array.reshape(-1, size), array.shape
 
 
 # Draws and summaries as a DataTree with named dimensions.

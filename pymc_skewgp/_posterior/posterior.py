@@ -26,13 +26,11 @@ from pymc_skewgp._observations.comparisons import pair_probability
 from pymc_skewgp._observations.likelihood import Likelihood, as_derivative, as_inputs, as_phase
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.weighted import Weighted
-from pymc_skewgp._posterior import automatic, fits, output
+from pymc_skewgp._posterior import automatic, conditioning, fits, output, prior_report
 from pymc_skewgp._posterior import prior as priors
-from pymc_skewgp._posterior.conditioning import Regression
 from pymc_skewgp._posterior.features import finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import finite_rank_fit
 from pymc_skewgp._posterior.prior import DataSet, Prior
-from pymc_skewgp._posterior.prior_report import ReportsPrior
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, Seed
 
@@ -87,7 +85,7 @@ def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> fits.FunctionFit:
 DataOfOneKind = tuple[ArrayLike, ArrayLike, Likelihood]
 
 
-class SkewGPPosterior(ReportsPrior):
+class SkewGPPosterior(prior_report.ReportsPrior):
     r"""Exact posterior of a latent function given data.
 
     Prior: f is a Gaussian process with mean m and kernel k, conditioned on its sign at s
@@ -349,15 +347,15 @@ class SkewGPPosterior(ReportsPrior):
         """
         draws, chains = check.as_count("draws", draws), check.as_count("chains", chains)
         index, sets = (None, self._sets) if rows is None else self._to_draw(rows)
-        keeps = index is None and self._fit.keeps_coordinates
+        kept = self._fit.n_kept if index is None else None
         size = self._size if index is None else index.size
-        refuse_large(draws, chains, self._fit.n_coordinates if keeps else size)
+        refuse_large(draws, chains, kept or size)
         rng, thin = check.as_generator(random_seed), check.as_count("thin", thin)
         started = time.perf_counter()
         with few_blas_threads(self._size):
             fit = self._fit.of_single_rows if method == "lin_ess" else self._fit
             latent, chosen = fit.equal_draws((chains, draws), method, rng, thin)
-            f = None if keeps else fit.draw(latent, chosen, rng, index)
+            f = fit.draw(latent, chosen, rng, index) if kept is None else None
         elapsed = time.perf_counter() - started
         attributes = {**self._attributes(latent), "sampling_time": elapsed}
         log_weight = latent.log_weights[chosen]
@@ -631,7 +629,7 @@ class SkewGPPosterior(ReportsPrior):
         return self._marginals(self._fit.regression(new, derivative=slope))
 
     def _marginals(
-        self, regression: Regression, joint: FloatArray | None = None
+        self, regression: conditioning.Regression, joint: FloatArray | None = None
     ) -> output.LatentMarginals:
         latent = self.latent
         regression, joint = self._fit.averaged(regression, joint)

@@ -133,32 +133,17 @@ class Prior:
             found = self.mean_func(points)
         else:
             found = _method(self.mean_func, "mean_func")(points, derivative)
-        value = check.as_real_array(f"mean_func at {name}", found)
-        if value.shape != points.shape[:1]:
-            raise ValueError(
-                f"mean_func gave shape {value.shape} at {name}, expected {points.shape[:1]}."
-            )
-        if not np.isfinite(value).all():
-            raise ValueError(f"mean_func gave NaN or infinite values at {name}.")
-        return value
+        return _checked("mean_func", name, found, points.shape[:1])
 
     def covariance(
         self, name: str, a: FloatArray, b: FloatArray | None = None, diag: bool = False
     ) -> FloatArray:
         """Covariance of f at `a`, which the caller knows as `name`, with f at `b`."""
-        value = check.as_real_array(f"cov_func at {name}", self.cov_func(a, b, diag))
         wanted = (a.shape[0],) if diag else (a.shape[0], (a if b is None else b).shape[0])
-        if value.shape != wanted:
-            raise ValueError(f"cov_func gave shape {value.shape} at {name}, expected {wanted}.")
-        if not np.isfinite(value).all():
-            raise ValueError(
-                f"cov_func gave NaN or infinite covariances at {name}: check its hyperparameters "
-                "and the scale of the inputs."
-            )
+        value = _checked("cov_func", name, self.cov_func(a, b, diag), wanted)
         if diag or b is None:
-            check.refuse_extreme_variances(
-                f"cov_func at {name}", value if diag else value.diagonal()
-            )
+            variances = value if diag else value.diagonal()
+            check.refuse_extreme_variances(f"cov_func at {name}", variances)
         return value
 
     def derivative_covariance(
@@ -177,14 +162,19 @@ class Prior:
             When the kernel is not smooth enough, or an array function that has no derivatives.
         """
         found = _method(self.cov_func, "cov_func")(a, b, left, right)
-        value = check.as_real_array(f"cov_func at {name}", found)
-        if value.shape != (a.shape[0], b.shape[0]) or not np.isfinite(value).all():
-            raise ValueError(
-                f"the derivatives of cov_func at {name} have shape {value.shape} or NaN and "
-                f"infinite values, expected finite ones of shape {(a.shape[0], b.shape[0])}: check "
-                "its hyperparameters and the scale of the inputs."
-            )
-        return value
+        return _checked("derivatives of cov_func", name, found, (a.shape[0], b.shape[0]))
+
+
+def _checked(what: str, name: str, found: Any, wanted: tuple[int, ...]) -> FloatArray:
+    value = check.as_real_array(f"{what} at {name}", found)
+    if value.shape != wanted:
+        raise ValueError(f"{what} gave shape {value.shape} at {name}, expected {wanted}.")
+    if not np.isfinite(value).all():
+        raise ValueError(
+            f"{what} gave NaN or infinite values at {name}: check its hyperparameters and the "
+            "scale of the inputs."
+        )
+    return value
 
 
 def as_coregion(value: ArrayLike | None, n_functions: int) -> FloatArray | None:

@@ -64,6 +64,12 @@ class RowTable(NamedTuple):
         return cls(tuple(columns), np.asarray(rows.log_constant), counts, design)
 
     @property
+    def arrays(self) -> Sequence[Any]:
+        """All that is not None, one after the other."""
+        known = [x for x in (self.counts, self.design) if x is not None]
+        return *self.columns, self.log_constant, *known, *self.slopes
+
+    @property
     def observations(self) -> Observations:
         """Rows as they are at 0 of random limits."""
         lower, upper, value, noise = self.columns
@@ -302,10 +308,8 @@ class GroupedRows:
         if noise.ndim == 2 and table.slopes:  # the noise may be correlated at some point
             shared = [sparse.csr_array(abs(x)) for x in table.slopes if self.is_noise(x)]
             pattern = sum(shared, sparse.csr_array(abs(noise)))
-            patterns, whole = (
-                list(grouping.row_groups(replace(rows, S=pattern))),
-                sparse.csr_array(noise),
-            )
+            patterns = list(grouping.row_groups(replace(rows, S=pattern)))
+            whole = sparse.csr_array(noise)
             groups = [replace(x, noise=row.blocks_of_noise(whole, x.rows)) for x in patterns]
         rest, points = grouping.rest_is_noise(groups, between, n_functions), rows.is_point.any()
         self.kinds = []

@@ -36,7 +36,7 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 from scipy.special import softmax
 
-from pymc_skewgp._gaussian import escalation, linalg, tilted
+from pymc_skewgp._gaussian import coordinates, escalation, linalg, tilted, univariate
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.pairs import ModePairs, with_modes
 from pymc_skewgp._gaussian.coordinate_gaussian import (
@@ -44,14 +44,12 @@ from pymc_skewgp._gaussian.coordinate_gaussian import (
     SiteMarginals,
     coordinate_gaussian,
 )
-from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.covariance import SemidefiniteMatrix, WithSites, predictor_covariance
 from pymc_skewgp._gaussian.ep import EPResult, cavities, ep_cov_gradient, fit_factors
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient
 from pymc_skewgp._gaussian.modes import Target
 from pymc_skewgp._gaussian.pairs import PairProposal, pair_proposal
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
-from pymc_skewgp._gaussian.univariate import Edges
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.sites import SitesGiven, support_jumps
@@ -99,7 +97,7 @@ def sites_by_ep(
     lower, upper = np.zeros(rows.lower.size), np.zeros(rows.lower.size)
     lower[k:] = -ep.weights[k:]
     if k:
-        edges = Edges.of(rows.lower[:k], rows.upper[:k], mean[:k], sd[:k])
+        edges = univariate.Edges.of(rows.lower[:k], rows.upper[:k], mean[:k], sd[:k])
         lower[:k], upper[:k] = -edges.lower, edges.upper
     found = LogProbGradient(ep.log_prob, lower, upper, ep_cov_gradient(cov, ep))
     parameters = sites.in_parameters(*factors.nodes(mean[k:], sd[k:]))
@@ -216,11 +214,11 @@ class SiteDraws:
             return pair_proposal(gaussian, self.density, marginals, given)
 
     @cached_property
-    def sampler(self) -> SiteSampler:
+    def sampler(self) -> coordinates.SiteSampler:
         """Proposals, which the evidence and all draws share."""
         proposal = self.proposal
         target = None if self._factors.log_concave else Target(self.density, self._slopes)
-        return SiteSampler(with_modes(proposal, target, self._rows))
+        return coordinates.SiteSampler(with_modes(proposal, target, self._rows))
 
     def members(self, n_draws: int, random_seed: int) -> TruncatedDraws:
         """Both members of so many pairs."""

@@ -15,14 +15,10 @@ from pymc_skewgp._errors import (
     NotPositiveDefiniteError,
     no_warnings,
 )
-from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian import covariance, escalation, independent, linalg, truncated
 from pymc_skewgp._gaussian.ep import ep_gradient, fit_ep
-from pymc_skewgp._gaussian.escalation import RectangleSampler
-from pymc_skewgp._gaussian.independent import independent_draws
 from pymc_skewgp._gaussian.linalg import cholesky, low_rank_factor, row_limits, symmetric
 from pymc_skewgp._gaussian.log_prob_gradient import LARGEST_EFFECT, ROUND_OFF, log_prob_and_gradient
-from pymc_skewgp._gaussian.truncated import draws_by
 from pymc_skewgp._gaussian.weights import systematic_resample
 from pymc_skewgp._validation import FloatArray, as_covariance, as_vector
 
@@ -356,7 +352,7 @@ def _effect(correlation: FloatArray, truncation: FloatArray, delta: float) -> Ro
     lower, upper = row_limits(-truncation, np.inf, truncation.size)
     with no_warnings(), np.errstate(all="ignore"):
         try:
-            cov = DenseCovariance(matrix)
+            cov = covariance.DenseCovariance(matrix)
             ep = fit_ep(cov, lower, upper, tol=_EP_TOLERANCE)
             trace = float(np.trace(ep_gradient(cov, ep, lower, upper).cov))
             log_prob = ep.log_prob
@@ -404,13 +400,13 @@ def sun_draws(
         noise = rng.standard_normal((n_draws, sun.mu.size))
         return sun.mu + noise @ cholesky("scale", sun.scale)[0].T
     refuse_contradictory_latent(sun.latent_cov, sun.truncation)
-    latent_cov = DenseCovariance(sun.latent_cov, "latent_cov")
+    latent_cov = covariance.DenseCovariance(sun.latent_cov, "latent_cov")
     if evenly:
-        sampler = RectangleSampler(latent_cov, -sun.truncation, np.inf)
-        latent = draws_by(sampler, max(4 * n_draws, _LEAST_WEIGHTED), rng)
+        sampler = escalation.RectangleSampler(latent_cov, -sun.truncation, np.inf)
+        latent = truncated.draws_by(sampler, max(4 * n_draws, _LEAST_WEIGHTED), rng)
         u = latent.draws[systematic_resample(latent.log_weights, n_draws, rng)]
     else:
-        u = independent_draws(latent_cov, -sun.truncation, np.inf, n_draws, rng)
+        u = independent.independent_draws(latent_cov, -sun.truncation, np.inf, n_draws, rng)
     regression = cho_solve((latent_cov.chol, True), sun.cross_cov.T)
     residual = low_rank_factor(sun.scale - sun.cross_cov @ regression)
     noise = rng.standard_normal((n_draws, residual.shape[1]))

@@ -123,7 +123,7 @@ def test_all_roles_of_one_model():
     assert text.splitlines()[0].split() == ["name", "distribution", "role", "size", "note"]
     assert text.splitlines()[-1].startswith("integrate takes this model: ")
     html = found._repr_html_()
-    assert html.count("<tr>") == 1 + len(roles)
+    assert html.count("<tr") == 1 + len(roles)
 
 
 def test_what_is_no_model():

@@ -221,15 +221,13 @@ class JointDrawsRV(RandomVariable):
     """A random variable whose ``draws(rng, size, *parameters)`` serves a whole array well."""
 
     dtype = "floatX"
+    # Of the shape of an array of them, each of one set of the parameters.
+    draws: Callable[..., Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         shown = cls.__name__.removesuffix("RV")
         cls._print_name = (shown, f"\\operatorname{{{shown}}}")
-
-    def draws(self, *args: Any, **kwargs: Any) -> Any:
-        """Draws of the shape of an array of them, each of one set of the parameters."""
-        raise NotImplementedError
 
     def rng_fn(self, rng: np.random.Generator, *parameters: Any) -> Any:
         """`draws`; of the size, which comes last, None means the parameters' batch shape."""

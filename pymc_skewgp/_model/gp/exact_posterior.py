@@ -65,16 +65,16 @@ class CoefficientCovariance(pm.gp.cov.Covariance):
         return ((found.design @ found.cov) * found.design).sum(axis=1)
 
 
-class MeanOfCoefficients(pm.gp.mean.Mean):
-    """A mean with its coefficients at their prior means."""
+class MeanOf(pm.gp.mean.Mean):
+    """A function of the inputs as a mean function."""
 
-    def __init__(self, mean: Callable[[Any], AffineMean]) -> None:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
         super().__init__()
-        self._mean = mean
+        self._function = function
 
     def __call__(self, X: Any) -> Any:
         """Mean at the rows of `X`."""
-        return self._mean(X).mean
+        return self._function(X)
 
 
 def can_be_integrated(gp: Any, n_functions: int, coregion: Any) -> bool:
@@ -126,7 +126,7 @@ def functions_at(gp: Any, point: Container[str], can_be: Callable[[], bool]) -> 
     def found(X: Any) -> AffineMean:
         return affine_mean(model.free_RVs, chosen, mean_of_values(mean_func, [ValuesAt(X)]))
 
-    return cov_func + CoefficientCovariance(found, columns or 1), MeanOfCoefficients(found)
+    return cov_func + CoefficientCovariance(found, columns or 1), MeanOf(lambda X: found(X).mean)
 
 
 def posterior_of(
@@ -242,16 +242,9 @@ class CovarianceAtPoint(pm.gp.cov.Covariance):
         return fixed(self._cov_func.power_spectral_density(omega), self._point)
 
 
-class MeanAtPoint(pm.gp.mean.Mean):
+def mean_at_point(mean_func: Any, point: functions.Point) -> MeanOf:
     """A mean function in which every random variable has the value it has in `point`."""
-
-    def __init__(self, mean_func: Any, point: functions.Point) -> None:
-        super().__init__()
-        self._mean_func, self._point = mean_func, dict(point)
-
-    def __call__(self, X: Any) -> Any:
-        """Mean at the rows of `X`."""
-        return fixed(self._mean_func(X), self._point)
+    return MeanOf(lambda X: fixed(mean_func(X), point))
 
 
 def fixed(output: Any, point: functions.Point) -> Any:

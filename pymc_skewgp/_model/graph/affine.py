@@ -166,7 +166,7 @@ def affine_coefficients(
         else:
             design = clone_replace(_linear_map(rows, x), zeros)
         designs.append(design)
-    return Affine(designs[0] if len(designs) == 1 else pt.concatenate(designs, axis=1), offset)
+    return Affine(pt.concatenate(designs, axis=1), offset)
 
 
 def _linear_map(rows: Any, x: Any) -> Any:

@@ -18,11 +18,9 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
+from pymc_skewgp._model.graph import affine, joint_gaussian, likelihoods
 from pymc_skewgp._model.graph import members as kinds
 from pymc_skewgp._model.graph import sites as graph_sites
-from pymc_skewgp._model.graph.affine import affine_coefficients, uses_values, why_not_affine
-from pymc_skewgp._model.graph.joint_gaussian import joint_prior
-from pymc_skewgp._model.graph.likelihoods import Likelihood, MixtureGraphs, is_random
 from pymc_skewgp._model.ops.plain_mode import in_double
 from pymc_skewgp._sun.parameters import SunParameters
 
@@ -236,7 +234,7 @@ def _grown(model: pm.Model, rv: Any, others: list[Any], *, rows_only: bool = Fal
         members, found = _grown_one_by_one(model, rv, wanted, below, rows_only)
     if not rows_only:  # what the mean of a function depends on is a hyperparameter
         means = [kinds.mean_and_spread(x)[0] for x in members if kinds.is_function(x)]
-        kept = [x for x in members if kinds.is_function(x) or not uses_values(means, x, [])]
+        kept = [x for x in members if kinds.is_function(x) or not affine.uses_values(means, x, [])]
         if len(kept) < len(members):
             members, found = kept, _observed(model, kept, below)
     return Block(members, predicted=graph_sites.predictions_of(model, members), **found.made())
@@ -312,15 +310,15 @@ def _are_rows(y: graph_sites.Observed, used: list[Any], mixtures: bool) -> bool:
     if y.rows.mixture is not None and not mixtures:
         return False
     outside = any(graph_sites.outside_predictor(y.rows, x) for x in used)
-    return not outside and why_not_affine(y.rows.predictor, used) is None
+    return not outside and affine.why_not_affine(y.rows.predictor, used) is None
 
 
 def _refuse_other_means(model: pm.Model, child: Any, used: list[Any]) -> None:
     """Refuse a member whose density is not jointly quadratic in it and in members above it."""
     if kinds.is_typed(child):
         mean, spread = kinds.mean_and_spread(child)
-        apart = not any(uses_values(spread, x, []) for x in used)
-        joint = apart and why_not_affine(mean, used) is None
+        apart = not any(affine.uses_values(spread, x, []) for x in used)
+        joint = apart and affine.why_not_affine(mean, used) is None
     else:
         own = kinds.own_density(model, child)
         values = [model.rvs_to_values[x] for x in [*used, child]]
@@ -369,7 +367,7 @@ class ObservedRows(NamedTuple):
     """
 
     name: str
-    likelihood: Likelihood
+    likelihood: likelihoods.Likelihood
     values: Any
     A: Any
     a: Any
@@ -378,7 +376,7 @@ class ObservedRows(NamedTuple):
     S: Any
     value: Any
     log_constant: Any
-    mixture: MixtureGraphs | None
+    mixture: likelihoods.MixtureGraphs | None
     counts: Any
 
     @property
@@ -456,11 +454,11 @@ def block_graph(model: pm.Model, block: Block) -> BlockGraph:
     """Graphs of a block that is known."""
     members = kinds.as_members(model, block.members)
     rows = [_observed_rows(model, y, members) for y in block.observed]
-    prior = joint_prior(members)
+    prior = joint_gaussian.joint_prior(members)
     graphs = [graph for y in rows for graph in y.graphs]
     graphs += [graph for y in block.sites for graph in y.graphs]
     own = [member.name for member in members]
-    if is_random(*prior, *graphs):
+    if likelihoods.is_random(*prior, *graphs):
         raise NotConjugateError(
             f"a parameter or predictor of {' and '.join(own)} holds a random variable that the "
             "model does not know.",
@@ -493,7 +491,7 @@ def _observed_rows(
     by = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
     rows = y.rows.replaced(by)
     values, origins = [x.value for x in members], [x.origin for x in members]
-    A, a = affine_coefficients(rows.predictor, values, origins, rows.shape)
+    A, a = affine.affine_coefficients(rows.predictor, values, origins, rows.shape)
     # Of the members' values the rest knows at most the shape.
     graphs, zeros = rows.graphs, dict(zip(values, origins, strict=True))
     rows = rows.replaced(dict(zip(graphs, clone_replace(graphs, zeros), strict=True)))

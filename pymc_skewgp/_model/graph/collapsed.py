@@ -536,7 +536,7 @@ def _design_of_sites(block: analysis.BlockGraph) -> of_block.SiteDesign | None:
     offsets = [y.a for y in block.sites]
     if not designs:
         return None
-    return of_block.SiteDesign(data_rows.joined(designs), data_rows.joined(offsets))
+    return of_block.SiteDesign(pt.concatenate(designs), pt.concatenate(offsets))
 
 
 def _of_block(block: analysis.BlockGraph) -> EvidenceTerms:

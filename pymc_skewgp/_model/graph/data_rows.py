@@ -163,13 +163,10 @@ class KnownData(Known):
     def part(self, chosen: NDArray[Any]) -> Arrays:
         """The same for some of the data."""
         table = self.whole if chosen.size == self.X.shape[0] else self._table(chosen)
-        counts = [] if table.counts is None else [table.counts]
-        designs = []
         if table.design is not None:
-            designs = [_dense_design(table.design, chosen.size * self.n_functions)]
-        others = *counts, *designs, *table.slopes
-        found = self.X[chosen], *table.columns, table.log_constant, *others
-        return tuple(_dense(x) for x in found)
+            design = _dense_design(table.design, chosen.size * self.n_functions)
+            table = table._replace(design=design)
+        return tuple(_dense(x) for x in (self.X[chosen], *table.arrays))
 
     def _table(self, chosen: NDArray[Any]) -> RowTable:
         """Rows of some of the data."""
@@ -202,12 +199,8 @@ class KnownData(Known):
     def rows(self) -> tuple[list[Any], RowsOfData]:
         """Graphs of the rows, and the inputs of these graphs."""
         # Of the types of `arrays`, which these need not be made for: A may be large.
-        table = self.whole
-        counts = [] if table.counts is None else [table.counts]
-        designs = [] if table.design is None else [np.zeros((0, 0))]
-        like = [self.X, *table.columns, table.log_constant, *counts, *designs, *table.slopes]
-        inputs = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in like]
-        inputs[0] = pt.matrix("X", shape=(None, self.X.shape[1]), dtype="float64")
+        inputs = [pt.matrix("X", shape=(None, self.X.shape[1]), dtype="float64")]
+        inputs += [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in self.whole.arrays]
         return inputs, self.rows_of(inputs, self.random)
 
     def rows_of(self, inputs: Sequence[Any], random: Mapping[str, Any]) -> RowsOfData:
@@ -405,18 +398,18 @@ class NoisyRows(NamedTuple):
 def joined_rows(parts: Sequence[NoisyRows]) -> NoisyRows:
     """Rows of several parts, one part after the other."""
     if all(x.S.type.ndim == 1 for x in parts):
-        S = joined([x.S for x in parts])
+        S = pt.concatenate([x.S for x in parts])
     else:
         S = block_diagonal([x.S if x.S.type.ndim == 2 else pt.diag(x.S) for x in parts])
     lower, upper, value = (
-        joined([getattr(x, name) for x in parts]) for name in ("lower", "upper", "value")
+        pt.concatenate([getattr(x, name) for x in parts]) for name in ("lower", "upper", "value")
     )
     counts = None
     if any(x.counts is not None for x in parts):
         one = [
             pt.ones_like(x.lower, dtype="float64") if x.counts is None else x.counts for x in parts
         ]
-        counts = joined([pt.cast(x, "float64") for x in one])
+        counts = pt.concatenate([pt.cast(x, "float64") for x in one])
     log_constant = sum(x.log_constant for x in parts)
     constrained = any(x.constrained for x in parts)
     return NoisyRows(S, lower, upper, value, log_constant, constrained, counts)
@@ -453,8 +446,3 @@ def predictor(sun: SunParameters, A: Any, a: Any = 0.0) -> SunParameters:
 def block_diagonal(parts: list[Any]) -> Any:
     """One matrix."""
     return parts[0] if len(parts) == 1 else pt.linalg.block_diag(*parts)
-
-
-def joined(parts: list[Any]) -> Any:
-    """One after the other."""
-    return parts[0] if len(parts) == 1 else pt.concatenate(parts)

@@ -129,11 +129,6 @@ def _merged(inputs: list[Axes | None]) -> Axes:
     return known[0]
 
 
-def _elementwise(node: Apply, inputs: list[Axes | None]) -> list[Axes | None]:
-    merged = _merged(inputs)
-    return [merged for _ in node.outputs]
-
-
 def _dimshuffle(node: Apply, inputs: list[Axes | None]) -> list[Axes | None]:
     (found,) = inputs
     assert found is not None
@@ -295,7 +290,7 @@ def _inner_graph(node: Apply, inputs: list[Axes | None]) -> list[Axes | None]:
 
 _Rule = Callable[[Apply, list[Axes | None]], list[Axes | None]]
 _RULES: tuple[tuple[tuple[type, ...], _Rule], ...] = (
-    ((Elemwise,), _elementwise),
+    ((Elemwise,), lambda node, inputs: [_merged(inputs)] * len(node.outputs)),
     ((DimShuffle,), _dimshuffle),
     ((LogSumExp, CAReduce, Argmax), _reduction),
     ((Softmax, LogSoftmax, CumOp, SortOp, ArgSortOp), _along_axis),

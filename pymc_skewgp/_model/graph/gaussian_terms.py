@@ -17,13 +17,11 @@ from pymc_skewgp._errors import ImproperPriorError, NotSitesError
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.distribution_graph import DistributionGraph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
+from pymc_skewgp._model.graph import affine, likelihoods, members
 from pymc_skewgp._model.graph import joint_gaussian as joint_gaussians
-from pymc_skewgp._model.graph.affine import is_analytic
 from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
-from pymc_skewgp._model.graph.data_rows import NoisyRows, block_diagonal, joined, joined_rows
+from pymc_skewgp._model.graph.data_rows import NoisyRows, block_diagonal, joined_rows
 from pymc_skewgp._model.graph.data_sites import RecognisedFamily, SitesOfData
-from pymc_skewgp._model.graph.likelihoods import Likelihood
-from pymc_skewgp._model.graph.members import labels_of
 from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._observations.observations import DistinctRows, distinct_rows
@@ -107,7 +105,7 @@ def _looked_at(
     start = model.initial_point() if inputs else {}
     rng, found = np.random.default_rng(_SEED), []
     # Of rows that a switch makes equal at one point nothing is known at another.
-    by_points = is_analytic([terms.factor], inputs)
+    by_points = affine.is_analytic([terms.factor], inputs)
     for _ in range(_POINTS if inputs else 1):
         A, value = function(*(start[x.name] for x in inputs))
         found.append(np.ascontiguousarray(A, dtype=np.float64))
@@ -154,7 +152,7 @@ def sites_of_data(y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = N
     known = DistributionGraph(y.eta, values.type(), None, log_prob, None, parameters=parameters)
     functions = SiteFunctions(known, compile_kwargs=compile_kwargs)
     given = tuple(pt.cast(x, "float64") for x in y.parameters)
-    by_values = not given and is_analytic([log_prob], [y.eta])
+    by_values = not given and affine.is_analytic([log_prob], [y.eta])
     family = RecognisedFamily(functions) if by_values else functions
     return SitesOfData(family, values, given)
 
@@ -172,7 +170,7 @@ def site_design(block: BlockGraph, y: ObservedSites) -> Any:
         else:
             columns.append(y.A[:, start : start + size])
             start = start + size
-    return columns[0] if len(columns) == 1 else pt.concatenate(columns, axis=1)
+    return pt.concatenate(columns, axis=1)
 
 
 # Deviations of the Gaussian in place of a flat prior, beside what the data can say.
@@ -209,7 +207,7 @@ def predictors_of(block: BlockGraph) -> SiteDesign:
     for known in block.sites:
         designs.append(site_design(block, known))
         offsets.append(known.a)
-    return SiteDesign(joined(designs), joined(offsets))
+    return SiteDesign(pt.concatenate(designs), pt.concatenate(offsets))
 
 
 def gaussian_terms(
@@ -313,7 +311,7 @@ def _refuse_unbounded(
     block: BlockGraph, point: dict[str, Any], loose: NDArray[np.bool_], rank: int
 ) -> None:
     flat = [(x.name, np.shape(point[x.value.name])) for x in block.members if x.is_flat]
-    labels = [label for name, shape in flat for label in labels_of(name, shape)]
+    labels = [label for name, shape in flat for label in members.labels_of(name, shape)]
     names = " and ".join(label for label, own in zip(labels, loose, strict=True) if own)
     raise ImproperPriorError(
         f"the data do not bound {names}, which have flat priors, so that the posterior is "
@@ -332,7 +330,7 @@ def noisy_rows(y: ObservedRows) -> NoisyRows:
     return NoisyRows(y.S, y.lower, y.upper, value, log_constant, counts=y.counts)
 
 
-def checked(name: str, values: Any, likelihood: Likelihood) -> Any:
+def checked(name: str, values: Any, likelihood: likelihoods.Likelihood) -> Any:
     """The data, where they are what a likelihood asks for."""
     likelihood.check(name, values.eval(mode=PLAIN))
     return values

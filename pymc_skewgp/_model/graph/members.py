@@ -144,26 +144,18 @@ def has_constant_integral(model: pm.Model, rv: Any, above: Sequence[Any]) -> boo
 
 def quadratic_in(log_density: Any, values: Sequence[Any], origins: Sequence[Any]) -> Quadratic:
     """The coefficients of a log density for which `why_not_quadratic` is None; free of `values`."""
-    slopes = slopes_of(log_density, values)
     zeros = dict(zip(values, origins, strict=True))
+    pairs = zip(slopes_of(log_density, values), origins, strict=True)
+    slopes = [pt.broadcast_to(slope, origin.shape).ravel() for slope, origin in pairs]
+    constant, *at_zero = clone_replace([log_density, *slopes], zeros)
     rows = []
     for slope, origin in zip(slopes, origins, strict=True):
-        flat = pt.broadcast_to(slope, origin.shape).ravel()
         own = []
         for value, other in zip(values, origins, strict=True):
-            bend = jacobian(flat, value, vectorize=True, disconnected_inputs="ignore")
+            bend = jacobian(slope, value, vectorize=True, disconnected_inputs="ignore")
             own.append(-clone_replace(bend, zeros).reshape((origin.size, other.size)))
-        rows.append(own[0] if len(own) == 1 else pt.concatenate(own, axis=1))
-    at_zero = clone_replace([log_density, *slopes], zeros)
-    flat = [
-        pt.broadcast_to(x, origin.shape).ravel()
-        for x, origin in zip(at_zero[1:], origins, strict=True)
-    ]
-    return Quadratic(
-        at_zero[0],
-        flat[0] if len(flat) == 1 else pt.concatenate(flat),
-        rows[0] if len(rows) == 1 else pt.concatenate(rows, axis=0),
-    )
+        rows.append(pt.concatenate(own, axis=1))
+    return Quadratic(constant, pt.concatenate(at_zero), pt.concatenate(rows, axis=0))
 
 
 # Gaussian variables whose log density PyMC leaves short: of deficient rank, or not normalised.

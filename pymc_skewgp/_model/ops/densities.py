@@ -3,7 +3,7 @@
 import importlib
 import multiprocessing
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, sqrt
 from typing import Any, ClassVar
 
@@ -68,6 +68,8 @@ class ValueWithDerivatives(Op):
     quantity: ClassVar[str]
     input_names: ClassVar[tuple[str, ...]]
     gufunc_signature: ClassVar[str]
+    # The value and its derivatives in the inputs, arrays.
+    evaluate: Callable[..., tuple[FloatArray, ...]]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -107,10 +109,6 @@ class ValueWithDerivatives(Op):
     def infer_shape(self, node: Apply, input_shapes: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Shapes of the outputs from those of the inputs."""
         return [(), *input_shapes]
-
-    def evaluate(self, *inputs: FloatArray) -> tuple[FloatArray, ...]:
-        """Value and derivatives as contiguous arrays."""
-        raise NotImplementedError
 
     def perform(self, node: Apply, inputs: Sequence[FloatArray], outputs: Any) -> None:
         """Evaluate."""
