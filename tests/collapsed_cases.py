@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-from comparison_oracles import Sign, chosen, latent_posterior, ranked
+from comparison_oracles import chosen, latent_posterior, ranked
+from likelihood_oracles import one_sign
 from scipy.special import ndtr
 
 from pymc_skewgp import likelihoods as of
@@ -51,7 +52,7 @@ class Case(NamedTuple):
         cov = self.cov(eta, ls, theta)
         if self.signed:
             inputs = self.make_inputs()
-            sign = Sign(eta**2, rbf(inputs, PSEUDO, eta, ls)[:, 0])
+            sign = one_sign(cov, rbf(inputs, PSEUDO, eta, ls)[:, 0], eta**2, 1.0, 0.0)
         return latent_posterior(cov, lambda f: self.probability(f, theta), sign, self.step)
 
     def make_inputs(self):

@@ -1,7 +1,6 @@
 """Comparisons of values of a Gaussian vector, by trapezoid rules over the vector and over noise."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 from likelihood_oracles import FunctionGrid, function_grid
@@ -11,32 +10,22 @@ from scipy.special import ndtr
 FloatArray = NDArray[np.float64]
 
 
-class Sign(NamedTuple):
-    """What a SkewGP adds: f > 0 at a further place, of this variance and covariance with f."""
-
-    variance: float
-    cross: Sequence[float]
-
-
 def latent_posterior(
     cov: ArrayLike,
     probability: Callable[[FloatArray], FloatArray],
-    sign: Sign | None = None,
+    sign: Callable[[FloatArray], FloatArray] | None = None,
     step: float = 0.5,
 ) -> FunctionGrid:
-    """f ~ N(0, cov), perhaps given a sign elsewhere, and `probability` of the data, (n, q) to (n,).
+    """f ~ N(0, cov), perhaps with `one_sign`, and `probability` of the data, (n, q) to (n,).
 
     Whitened f runs from -6.5 to 6.5. For noise that is not small the rule converges exponentially.
     """
     cov = np.asarray(cov, dtype=float)
 
     def log_likelihood(f: FloatArray) -> FloatArray:
-        p = probability(f)
-        if sign is not None:
-            gain = np.linalg.solve(cov, sign.cross)
-            p = 2.0 * p * ndtr(f @ gain / np.sqrt(sign.variance - np.dot(sign.cross, gain)))
         with np.errstate(divide="ignore"):
-            return np.log(p)
+            log_p = np.log(probability(f))
+        return log_p if sign is None else log_p + sign(f)
 
     return function_grid(np.zeros(len(cov)), cov, log_likelihood, round(13 / step) + 1, 6.5)
 

@@ -1,5 +1,6 @@
 """Priors of finite rank by points that are given; posteriors with and without blocks of rows."""
 
+import approximation_oracles
 import numpy as np
 import pytest
 
@@ -7,12 +8,7 @@ from pymc_skewgp._posterior.features import finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 
-
-def rbf(X, Xs=None, diag=False):
-    if diag:
-        return np.full(len(X), 1.5)
-    Xs = X if Xs is None else Xs
-    return 1.5 * np.exp(-0.5 * ((X[:, None] - Xs[None]) ** 2).sum(-1) / 0.8**2)
+rbf = approximation_oracles.rbf(1.5, 0.8)
 
 
 class GridFeatures:

@@ -42,6 +42,11 @@ class FunctionGrid(NamedTuple):
         off = self.f - self.mean[:, None]
         return (off * self.mass) @ off.T
 
+    @property
+    def skewness(self) -> FloatArray:
+        """Of each value of f, standardised."""
+        return (self.f - self.mean[:, None]) ** 3 @ self.mass / self.cov.diagonal() ** 1.5
+
     def average(self, values: FloatArray) -> FloatArray:
         """Posterior mean of a function with these values at the nodes, shape (..., N)."""
         return values @ self.mass

@@ -38,18 +38,20 @@ def site_posterior(
     a prior deviation) the rule's error is below 1e-10; halving the step is the check of it.
     """
     found = function_grid(mean, cov, lambda f: log_likelihood(f.T), nodes, 8.5)
-    off = found.f - found.mean[:, None]
-    sd = np.sqrt(off**2 @ found.mass)
-    return SitePosterior(found.log_evidence, found.mean, sd, off**3 @ found.mass / sd**3)
+    sd = np.sqrt(found.cov.diagonal())
+    return SitePosterior(found.log_evidence, found.mean, sd, found.skewness)
 
 
-def log_signs(f: FloatArray, cov: ArrayLike, n: int) -> FloatArray:
-    """Log P(the values after the first n are all positive | f), one or two of them, mean zero."""
+def log_signs(f: FloatArray, cov: ArrayLike, n: int, shift: ArrayLike = 0.0) -> FloatArray:
+    """Log P(the values after the first n, plus `shift`, are all positive | f), mean zero.
+
+    One or two of them.
+    """
     cov = np.asarray(cov, dtype=float)
     gain = np.linalg.solve(cov[:n, :n], cov[:n, n:])
     left = cov[n:, n:] - cov[n:, :n] @ gain
     sd = np.sqrt(left.diagonal())
-    limit = (gain.T @ f) / sd[:, None]
+    limit = (gain.T @ f + np.reshape(shift, (-1, 1))) / sd[:, None]
     with np.errstate(divide="ignore"):  # where there is no digit of the probability
         if sd.size == 1:
             return np.log(ndtr(limit[0]))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from approximation_oracles import rbf
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
@@ -29,16 +30,8 @@ def modules():
     sys.path.remove(str(ROOT / "benchmarks"))
 
 
-def rbf(A, B=None, diag=False):
-    """Standard deviation 2, lengthscale 1."""
-    if diag:
-        return np.full(len(A), 4.0)
-    B = A if B is None else B
-    return 4.0 * np.exp(-0.5 * ((A[:, None] - B) ** 2).sum(axis=-1))
-
-
 def test_eps_forecast_without_a_joint_covariance(modules):
-    prior = sg.SkewGPPosterior(X, Y, cov_func=rbf).prior
+    prior = sg.SkewGPPosterior(X, Y, cov_func=rbf(4.0)).prior
     found = modules[0]._ep_forecast(prior, X, Y, NEW, 0.0)
     joint = ep_posterior(prior, X, 2.0 * Y - 1.0, NEW)
     # The one stops at a residual of 1e-4 deviations, the other at 1e-6.
@@ -49,7 +42,7 @@ def test_eps_forecast_without_a_joint_covariance(modules):
 
 def test_more_draws_of_the_same_posterior(modules):
     few = sg.SkewGPPosterior(
-        X, Y, cov_func=rbf, pseudo_points=[[0.0, 0.0], [1.0, 0.0]], phase=[1, -1]
+        X, Y, cov_func=rbf(4.0), pseudo_points=[[0.0, 0.0], [1.0, 0.0]], phase=[1, -1]
     )
     many = modules[0]._drawn(few.prior, X, Y, seed=1)
     assert many.latent.draws.shape[0] == modules[0].DRAWS

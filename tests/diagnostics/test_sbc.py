@@ -81,7 +81,7 @@ class TestMethods:
 
     @pytest.mark.parametrize("method", [a_third_as_wide, shifted])
     def test_wrong_methods_are_caught(self, method):
-        """Largest gap of the distribution of places some .27, against 2.2 / 100^.5 = .22."""
+        """The largest gap of the distribution of places is above 2.2 / 100^.5 = .22."""
         tree, places = run(process(), method, n_simulations=100)
         assert smallest_p(places) < SIZE
         assert tree["prior_sbc"].attrs["method"] == method.__name__

@@ -6,7 +6,7 @@ import comparison_oracles as oracle
 import numpy as np
 import pytest
 from approximation_oracles import rbf
-from likelihood_oracles import assert_posterior
+from likelihood_oracles import assert_posterior, one_sign
 from scipy.special import gammaln, log_ndtr, logsumexp, ndtr
 from scipy.stats import multivariate_normal, norm
 
@@ -107,7 +107,7 @@ def test_evidence_and_moments(case):
 def test_skew_prior(case):
     m = CASES[case][2]
     point = np.array([[-1.5]])  # not so near that its sign is a step on the grid
-    sign = oracle.Sign(1.5, tuple(kernel(X[:m], point)[:, 0]))
+    sign = one_sign(kernel(X[:m]), kernel(X[:m], point)[:, 0], 1.5, 1.0, 0.0)
     posterior = posterior_of(case, n_draws=8192, pseudo_points=point)
     assert_posterior(posterior, expected(case, sign), errors=4)
 

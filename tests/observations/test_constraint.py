@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+from approximation_oracles import rbf
 from oracles import orthant
 from scipy.stats import multivariate_normal, norm
 
@@ -297,10 +298,7 @@ def test_approximations():
 
 
 def test_a_function_of_arrays_has_bounds_but_no_derivatives():
-    def kernel(X, Xs=None, diag=False):
-        return np.ones(len(X)) if diag else np.exp(-0.5 * (X - (X if Xs is None else Xs).T) ** 2)
-
-    x = column(0.0)
+    kernel, x = rbf(1.0), column(0.0)
     found = sg.SkewGPPosterior(x, likelihood=Constraint.bounds(lower=0.0), cov_func=kernel)
     assert found.log_marginal_likelihood.value == pytest.approx(np.log(0.5), abs=EXACT)
     with pytest.raises(sg.NotDifferentiableError, match=r"SkewGP\(cov_func=...\).posterior"):

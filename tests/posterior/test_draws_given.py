@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from approximation_oracles import rbf
+from approximation_oracles import ou, rbf
 from scipy.stats import kstest, norm
 
 import pymc_skewgp as sg
@@ -14,19 +14,12 @@ from pymc_skewgp._posterior.row_groups import residual_draws
 JITTER = 1e-6  # what pm.gp adds to the variances at the data
 
 
-def ou(X, Xs=None, diag=False):
-    """Ornstein-Uhlenbeck: rough, so that its matrices are well conditioned."""
-    if diag:
-        return np.full(len(X), 2.0)
-    Xs = X if Xs is None else Xs
-    return 2.0 * np.exp(-np.abs(X - Xs.T) / 0.8)
-
-
 def slope(X):
     return 0.4 - 0.3 * X[:, 0]
 
 
-PRIOR = Prior(ou, slope, np.zeros((0, 1)), np.zeros(0), np.zeros(0))
+OU = ou(0.8, 2.0)
+PRIOR = Prior(OU, slope, np.zeros((0, 1)), np.zeros(0), np.zeros(0))
 X = np.array([[-1.0], [0.2], [0.9], [3.0]])
 NEW = np.array([[-2.0], [0.5], [2.0]])
 
@@ -35,7 +28,7 @@ def test_continuations_by_the_precision_matrix():
     """A Gaussian's rows given others have the inverse of their block of the precision."""
     f = np.random.default_rng(0).normal(size=(5, 4))
     found_means, found_cov = continue_draws(PRIOR, X, f, NEW)
-    K = ou(np.vstack([X, NEW]))
+    K = OU(np.vstack([X, NEW]))
     K[np.diag_indices(4)] += JITTER
     P = np.linalg.inv(K)
     cov = np.linalg.inv(P[4:, 4:])

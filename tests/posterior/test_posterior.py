@@ -6,7 +6,6 @@ number compared for a new seed, none for the seeds fixed here. The floor of 1e-3
 deviations is the accuracy of the oracles' grids and the 1/n_draws bias of normalised weights.
 """
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -14,9 +13,12 @@ import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
-from oracles import Posterior, ou_probit_log_evidence, ou_probit_marginals
-from scipy.special import log_ndtr, logsumexp, ndtr
+from approximation_oracles import ou, rbf
+from likelihood_oracles import function_grid
+from oracles import Posterior, brute_log_prob, ou_probit_log_evidence, ou_probit_marginals
+from scipy.special import log_ndtr, ndtr
 from scipy.stats import norm, skew
+from site_oracles import log_signs
 
 from pymc_skewgp import SUN, SkewGPPosterior
 from pymc_skewgp._gaussian.escalation import GoalSettings, RectangleSampler, Rung, SamplerSettings
@@ -36,25 +38,6 @@ def under(settings: SamplerSettings, posterior: SkewGPPosterior) -> SkewGPPoster
     sampler = posterior._fit.sampler
     posterior._fit.sampler = RectangleSampler(sampler.cov, sampler.lower, sampler.upper, settings)
     return posterior
-
-
-def stationary(shape: Callable[[np.ndarray], np.ndarray], lengthscale: float, variance: float):
-    def kernel(X, Xs=None, diag=False):
-        if diag:
-            return np.full(len(X), variance)
-        Xs = X if Xs is None else Xs
-        distance = np.sqrt(((X[:, None] - Xs[None]) ** 2).sum(-1)) / lengthscale
-        return variance * shape(distance)
-
-    return kernel
-
-
-def rbf(lengthscale: float = 1.0, variance: float = 2.0):
-    return stationary(lambda r: np.exp(-0.5 * r**2), lengthscale, variance)
-
-
-def ou(lengthscale: float, variance: float):
-    return stationary(lambda r: np.exp(-r), lengthscale, variance)
 
 
 def slope(X: np.ndarray) -> np.ndarray:
@@ -98,43 +81,6 @@ def covariance_gap(draws: np.ndarray, cov: np.ndarray) -> float:
     """
     sd = np.sqrt((np.outer(cov.diagonal(), cov.diagonal()) + cov**2) / len(draws))
     return float(np.max(np.abs(np.cov(draws.T) - cov) / (1.3 * sd)))
-
-
-def skew_prior_quadrature(K, y, mean, phase, truncation) -> Posterior:
-    """Posterior of f(x) by nested Gauss-Legendre rules over (f(r), f(x)), three numbers at most.
-
-    K and mean are those of (f(r), f(x)). Every coordinate is whitened given those before it, and
-    cut at the pseudo-points where the prior cuts it. 96 nodes on 8.5 deviations a side: about 1e-9
-    (halving the nodes changes nothing below that).
-    """
-    s, d = len(phase), len(K)
-    chol = np.linalg.cholesky(K)
-    nodes, node_weights = np.polynomial.legendre.leggauss(12)
-    edges = np.linspace(0.0, 1.0, 9)
-    unit = (edges[:-1, None] + (1.0 + nodes) / 16.0).ravel()
-    unit_weights = np.tile(node_weights / 16.0, 8)
-    e, log_w = np.zeros((1, 0)), np.zeros(1)
-    for j in range(d):
-        low, high = np.full(len(e), -8.5), np.full(len(e), 8.5)
-        if j < s:
-            # phase (shift + chol_jj e)/sd > -truncation
-            edge = -phase[j] * truncation[j] * np.sqrt(K[j, j]) - e @ chol[j, :j]
-            edge = np.clip(edge / chol[j, j], -8.5, 8.5)
-            low, high = (edge, high) if phase[j] > 0 else (low, edge)
-        new = low[:, None] + (high - low)[:, None] * unit
-        with np.errstate(divide="ignore"):  # an empty interval has weight 0
-            log_w = log_w[:, None] + np.log((high - low)[:, None] * unit_weights)
-        log_w = (log_w + norm.logpdf(new)).ravel()
-        e = np.column_stack([np.repeat(e, unit.size, axis=0), new.ravel()])
-    f = (e @ chol.T + mean)[:, s:]
-    log_p = log_w + log_ndtr((2.0 * np.asarray(y) - 1.0) * f).sum(axis=1)
-    total = logsumexp(log_p)
-    p = np.exp(log_p - total)
-    centre = p @ f
-    off = f - centre
-    cov = (off * p[:, None]).T @ off
-    skewness = (p @ off**3) / cov.diagonal() ** 1.5
-    return Posterior(float(total - logsumexp(log_w)), centre, cov, skewness)
 
 
 def check_against(truth: Posterior, x, y, **prior) -> None:
@@ -239,11 +185,18 @@ class TestPseudoPoints:
     @pytest.mark.parametrize("name", SKEWED)
     def test_by_quadrature(self, name):
         r, phase, truncation, y = SKEWED[name]
-        x = np.array([0.2, 1.4])[: len(y)]
-        points = np.concatenate([r, x])[:, None]
-        kernel = rbf(1.0, 4.0)
-        truth = skew_prior_quadrature(kernel(points), y, slope(points), phase, truncation)
+        x, n = np.array([0.2, 1.4])[: len(y)], len(y)
+        kernel, side = rbf(4.0), np.append(np.ones(n), phase)
+        cov = side[:, None] * kernel(np.append(x, r)[:, None]) * side
+        mean, shift = slope(x[:, None]), 2.0 * np.array(truncation)
 
+        def log_p(f):
+            labels = log_ndtr((2.0 * np.array(y) - 1.0) * f).sum(axis=1)
+            return labels + log_signs((f - mean).T, cov, n, shift) if r else labels
+
+        grid = function_grid(mean, cov[:n, :n], log_p)
+        before = brute_log_prob(-shift, np.inf, cov[n:, n:]) if r else 0.0
+        truth = Posterior(grid.log_evidence - before, grid.mean, grid.cov, grid.skewness)
         signs = {"pseudo_points": r, "phase": phase, "truncation": truncation} if r else {}
         check_against(truth, x, y, cov_func=kernel, **signs)
 
@@ -314,7 +267,7 @@ class TestPrediction:
 
     def test_far_from_everything_is_the_prior(self):
         x, y = problem(20, seed=9)
-        posterior = SkewGPPosterior(x, y, cov_func=rbf(1.0, 3.0), mean_func=slope, **SKEWED_PRIOR)
+        posterior = SkewGPPosterior(x, y, cov_func=rbf(3.0), mean_func=slope, **SKEWED_PRIOR)
         tree = posterior.predict([-60.0, 70.0], draws=10_000, random_seed=0)
         group = tree["predictions_summary"]
         mean = slope(np.array([[-60.0], [70.0]]))
@@ -436,7 +389,7 @@ class TestMethods:
 @pytest.fixture(scope="module")
 def posterior() -> SkewGPPosterior:
     x, y = problem(9, seed=15)
-    return SkewGPPosterior(np.column_stack([x, x**2]), y, cov_func=rbf(2.0))
+    return SkewGPPosterior(np.column_stack([x, x**2]), y, cov_func=rbf(2.0, 2.0))
 
 
 @pytest.fixture(scope="module")
