@@ -205,7 +205,8 @@ def everywhere(name):
     [
         pytest.param(x, marks=[pytest.mark.slow(ci=True)] * case.slow)
         for x, case in CASES.items()
-        if x not in ("exposures", "ordinal")  # those are below, against posteriors
+        # Those are below, against posteriors; and values are among those that are censored.
+        if x not in ("exposures", "ordinal", "gaussian")
     ],
 )
 def test_value_and_gradient(name):
@@ -231,7 +232,7 @@ def test_estimate_is_exact(name):
     assert_estimates(rows.estimate(point, 1024, 0), exact.estimate(point, 1024, 0))
 
 
-@pytest.mark.parametrize("name", ["probit", "gaussian", "censored"])
+@pytest.mark.parametrize("name", ["probit", "censored"])
 def test_equal_rows_count_as_one(name, monkeypatch):
     data, index = training(name, Inducing(X[:10])), np.arange(N) % 12
     data = data._replace(X=X[index], y=data.y[index])
