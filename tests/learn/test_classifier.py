@@ -177,7 +177,7 @@ class TestWarmStart:
     @pytest.mark.filterwarnings("ignore::pymc_skewgp.BoundaryOptimumWarning")
     def test_it_does_not_leave_the_box_of_the_first_search(self):
         """Labels that are separable would send the variance ever further, a fit at a time."""
-        X = np.random.default_rng(1).normal(size=(60, 3))
+        X = np.random.default_rng(1).normal(size=(30, 3))
         model = fast(warm_start=True)
         for n_pseudo_points in (0, 0, 1):
             model.set_params(n_pseudo_points=n_pseudo_points).fit(X, X[:, 0] > 0)

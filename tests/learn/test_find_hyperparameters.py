@@ -46,10 +46,15 @@ def learn(*args, **kwargs):
     return find_hyperparameters(*args, **{"random_seed": 0, "progressbar": False, **kwargs})
 
 
+@pytest.fixture(scope="module")
+def fitted():
+    return learn(flat_ou(), X, Y)
+
+
 class TestOptimum:
     @pytest.mark.parametrize(("method", "gap"), [("twisted", 0.02), ("ep", 0.05)])
-    def test_evidence_reached(self, exact_optimum, method, gap):
-        fit = learn(flat_ou(), X, Y, method=method)
+    def test_evidence_reached(self, fitted, exact_optimum, method, gap):
+        fit = fitted if method == "twisted" else learn(flat_ou(), X, Y, method=method)
         reached = exact(np.log(fit.point["ls"]), np.log(fit.point["eta"]))
         # The search stops at gains of .005 nats by the twisted sampler, whose own error is a few
         # thousandths; EP's optimum is off by what its bias varies.
@@ -60,19 +65,18 @@ class TestOptimum:
         assert fit.converged
         assert fit.log_prior == 0.0
 
-    def test_standard_errors(self, exact_optimum):
-        fit = learn(flat_ou(), X, Y, n_restarts=0)
+    def test_standard_errors(self, fitted, exact_optimum):
         x, h = exact_optimum[0], 0.05
         slopes = partial(finite_difference, lambda at: exact(*at), h=h)
         hessian = finite_difference(slopes, x, h)
         errors = np.sqrt(np.diag(np.linalg.inv(-hessian))) * np.exp(x)
-        found = [float(fit.std_error["ls"]), float(fit.std_error["eta"])]
+        found = [float(fitted.std_error["ls"]), float(fitted.std_error["eta"])]
         # EP's Hessian for the exact one, at its own optimum: a few hundredths; a quarter at most
         # where the evidence is as skewed as for 60 labels.
         np.testing.assert_allclose(found, errors, rtol=0.25)
 
-    def test_report(self):
-        fit = learn(flat_ou(), X, Y, n_restarts=1)
+    def test_report(self, fitted):
+        fit = fitted
         assert set(fit.point) == {"ls", "eta"}
         methods = fit.runs["method"].to_numpy().tolist()
         assert methods[:2] == ["ep", "ep"]

@@ -335,8 +335,8 @@ def test_counts_of_a_smooth_function():
         ls = pm.InverseGamma("ls", alpha=3, beta=2)
         f = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=ls)).prior("f", X)
         pm.Poisson("y", pm.math.exp(f), observed=y)
-        found = integrate(draws=100, random_seed=1, **QUIET)["posterior"].attrs
-    grid = np.geomspace(0.05, 60.0, 60)
+        found = integrate(draws=100, random_seed=1, **FEW)["posterior"].attrs
+    grid = np.geomspace(0.05, 60.0, 30)
     each = [
         sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=x))
         .posterior(X, y, likelihood=sg.likelihoods.Poisson(), random_seed=0)
@@ -349,7 +349,9 @@ def test_counts_of_a_smooth_function():
     assert abs(found["log_evidence"] - true) < 5 * found["log_evidence_se"] + 2e-3 < 0.1
 
 
-def test_chains_leave_the_users_model_as_it_is():
+def test_chains_leave_the_users_model_as_it_is(monkeypatch):
+    few = IntegrationSettings(chains=2, tune=30, draws=30, largest_r_hat=9.0, least_effective=1)
+    monkeypatch.setattr("pymc_skewgp._learn.integrate._DEFAULT", few)
     with pm.Model() as model:
         sd = pm.HalfNormal("sd", 1.0)
         pm.Normal("y", pm.Normal("b", 0.0, sd), 0.5, observed=[0.3, 0.8])
@@ -371,7 +373,8 @@ def test_the_order_of_declaration_has_no_effect():
             known = {name: priors[name](name) for name in names}
             gp = sg.SkewGP(cov_func=known["eta"] ** 2 * pm.gp.cov.ExpQuad(1, ls=known["ls"]))
         gaussian = sg.likelihoods.Gaussian(known["sigma"])
-        dt = integrate(gp, X5[:, None], Y5, likelihood=gaussian, random_seed=1, **FEW)
+        options = {"n_evidences": 32, "draws": 50, "random_seed": 1, **QUIET}
+        dt = integrate(gp, X5[:, None], Y5, likelihood=gaussian, **options)
         found.append(dt["posterior"])
     first, second = found
     for name in ("log_evidence", "log_evidence_se"):
@@ -397,9 +400,10 @@ class TestStarts:
         """All start at one place by PyMC's default, where there is no density."""
         model = self.ordinal(initval=[-1.0, 1.0])
         before = dict(model.rvs_to_initial_values)
-        given = integrate(model, draws=50, random_seed=1, **FEW)
+        options = {"draws": 50, "n_evidences": 32, **QUIET}
+        given = integrate(model, random_seed=1, **options)
         assert model.rvs_to_initial_values == before
-        found = integrate(self.ordinal(), draws=50, random_seed=2, **FEW)
+        found = integrate(self.ordinal(), random_seed=2, **options)
         one, other = given["posterior"].attrs, found["posterior"].attrs
         error = np.hypot(one["log_evidence_se"], other["log_evidence_se"])
         assert agrees(one["log_evidence"], other["log_evidence"], error)
@@ -445,8 +449,9 @@ def test_standard_errors_with_few_rows_are_honest():
         gp = sg.SkewGP(cov_func=kernel)
     data = TrainingData(gp, X5[:, None], Y5, sg.likelihoods.Gaussian(sigma))
     problem = integration_problem(data, None, None)
+    settings = IntegrationSettings(n_evidences=64, n_points=96, enough=96)
     found = [
-        integral_by_ep(problem, IntegrationSettings(), np.random.default_rng(seed), Stages(False))
+        integral_by_ep(problem, settings, np.random.default_rng(seed), Stages(False))
         for seed in range(12)
     ]
     z = np.array([(x.log_integral.value - right) / x.log_integral.std_error for x in found])

@@ -132,16 +132,24 @@ class Client:
         return future
 
 
+@pytest.fixture(scope="module")
+def in_three_blocks():
+    """Of labels, with EP to round-off: rows that are lost begin anew, and end at one point."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_blocks, "ROWS_IN_BLOCK", 400)
+        X, labels, *_ = data()
+        here, point = objective(process(Inducing(POINTS))[0], X[:1200], labels[:1200])
+    assert len(here.rows.blocks) == 3
+    return replace(here, tolerance=1e-10), point
+
+
 @pytest.mark.parametrize(
     "lost_before", [("", 0), ("build", 1), ("place", 2), ("tilt", 5), ("part_of_gradient", 2)]
 )
-def test_a_lost_worker_changes_nothing(monkeypatch, lost_before):
+def test_a_lost_worker_changes_nothing(monkeypatch, in_three_blocks, lost_before):
     monkeypatch.setattr(dask_groups, "n_threads_of_worker", lambda: 1)
     monkeypatch.setattr(dask_groups, "_PAUSE", 0.0)
-    X, labels, *_ = data()
-    here, point = objective(process(Inducing(POINTS))[0], X, labels)
-    # EP to round-off: rows that are lost begin anew, and end at the same fixed point.
-    here = replace(here, tolerance=1e-10)
+    here, point = in_three_blocks
     Actor.lost_before, Actor.seen = lost_before, 0
     rows = rows_on_workers.sent_rows(Client(), here.latent, here.rows.blocks)
     found, wanted = here.of(rows, here.latent).by_ep(point), here.by_ep(point)
@@ -150,10 +158,9 @@ def test_a_lost_worker_changes_nothing(monkeypatch, lost_before):
     np.testing.assert_allclose(found.gradient, wanted.gradient, rtol=1e-7, atol=1e-7)
 
 
-def test_workers_that_are_always_lost(monkeypatch):
+def test_workers_that_are_always_lost(monkeypatch, in_three_blocks):
     monkeypatch.setattr(dask_groups, "n_threads_of_worker", lambda: 1)
-    X, labels, *_ = data()
-    here, point = objective(process(Inducing(POINTS))[0], X, labels)
+    here, point = in_three_blocks
     rows = rows_on_workers.sent_rows(Client(), here.latent, here.rows.blocks)
 
     def lost(_):
@@ -163,14 +170,13 @@ def test_workers_that_are_always_lost(monkeypatch):
         rows.evaluate(point, lost)
 
 
-def test_silence_of_a_lost_cluster_is_an_error(monkeypatch):
+def test_silence_of_a_lost_cluster_is_an_error(monkeypatch, in_three_blocks):
     """And no call that waits for ever."""
     monkeypatch.setattr(dask_groups, "n_threads_of_worker", lambda: 1)
     monkeypatch.setattr(dask_groups, "_PATIENCE", 0.1)
     monkeypatch.setattr(dask_groups, "_LOOK", 0.02)
     Actor.lost_before = "", 0
-    X, labels, *_ = data()
-    here, point = objective(process(Inducing(POINTS))[0], X, labels)
+    here, point = in_three_blocks
     rows = rows_on_workers.sent_rows(Client(), here.latent, here.rows.blocks)
     monkeypatch.setattr(Client, "lost", True)
     with pytest.raises(sg.ClusterLostError, match="start workers"):

@@ -237,9 +237,7 @@ def with_line(eta):
 COUNTS = np.round(np.exp(0.3 * WAVE)).astype(int)
 LIKELIHOODS = {
     "BernoulliProbit": ((WAVE > 1.0).astype(int), sg.likelihoods.BernoulliProbit()),
-    "CensoredGaussian": (WAVE.clip(0.0), sg.likelihoods.CensoredGaussian(NOISE, lower=0.0)),
     "Preference": (np.c_[:8, 1:9], sg.likelihoods.Preference()),
-    "Poisson": (COUNTS, sg.likelihoods.Poisson()),
     "function": (COUNTS, lambda eta: pm.Poisson.dist(pm.math.exp(eta))),
 }
 

@@ -181,20 +181,21 @@ def test_a_potential_bounds_what_data_do_not():
 
 
 def on_grid(model, r, low, high):
-    """Log evidence and mean of r: f by its Gaussian integral, from PyMC's own derivatives at 0."""
-    log_density = model.compile_logp(jacobian=False)
-    slope = model.compile_dlogp([model["f"]], jacobian=False)
-    bend = model.compile_d2logp([model["f"]], jacobian=False, negate_output=False)
-    grid, step = np.linspace(low, high, 401, retstep=True)
+    """Log evidence and mean of r: f by its Gaussian integral, from PyMC's own slopes."""
+    options = {"jacobian": False, "mode": "FAST_COMPILE"}
+    log_density = model.compile_logp(**options)
+    slope = model.compile_dlogp([model["f"]], **options)
+    grid, width = np.linspace(low, high, 401, retstep=True)
     logs = []
     for value in grid:
         point = model.initial_point() | {r: value}
         point["f"] = np.zeros_like(point["f"])
-        Q, b = -bend(point), slope(point)
+        b = slope(point)
+        Q = np.array([b - slope(point | {"f": step}) for step in np.eye(b.size)])
         gain = 0.5 * b @ np.linalg.solve(Q, b) - 0.5 * np.linalg.slogdet(Q)[1]
         logs.append(log_density(point) + gain + 0.5 * b.size * np.log(2 * np.pi))
     weights = np.exp(logs - logsumexp(logs))
-    return logsumexp(logs) + np.log(step), weights @ grid
+    return logsumexp(logs) + np.log(width), weights @ grid
 
 
 def start():
@@ -271,7 +272,7 @@ def test_counts_that_say_more_than_quadrature_of_a_flat_prior_sees():
     sd = np.sqrt(1 / alpha + 1 / y)[:, None]
     eta = np.log(y)[:, None] + sd * nodes
     p = alpha / (alpha + np.exp(eta))
-    known = pm.logp(pm.NegativeBinomial.dist(n=alpha, p=p), y[:, None]).eval()
+    known = pm.logp(pm.NegativeBinomial.dist(n=alpha, p=p), y[:, None]).eval(mode="FAST_COMPILE")
     known = known + np.log(weights) + 0.5 * nodes**2 + np.log(sd)
     levels, log_s = np.linspace(8.5, 11.5, 41), np.linspace(-2.5, 1.5, 61)
     logs = [

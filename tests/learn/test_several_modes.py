@@ -76,13 +76,13 @@ def test_the_step():
     with pm.Model():
         f = one_process().prior("f", X)
         pm.StudentT("y", nu=DF, mu=f, sigma=SCALE, observed=Y)
-        found = pm.sample(tune=200, draws=500, chains=2, cores=1, random_seed=3, progressbar=False)[
+        found = pm.sample(tune=100, draws=250, chains=2, cores=1, random_seed=3, progressbar=False)[
             "posterior"
         ]
     mean, sd = moments()
     first = found["f"].to_numpy()[..., 0]
     # About all modes: without jumps a chain stays at one of them.
-    assert (np.count_nonzero(np.diff(first > 0, axis=1), axis=1) > 50).all()
-    # Some 300 independent draws: errors of .06 deviations, four of them.
-    assert abs(first.mean()) < 0.25
-    assert abs(float(found["eta"].mean()) - mean) < 0.25 * sd
+    assert (np.count_nonzero(np.diff(first > 0, axis=1), axis=1) > 25).all()
+    # Some 150 independent draws: errors of .08 deviations, four of them.
+    assert abs(first.mean()) < 0.35
+    assert abs(float(found["eta"].mean()) - mean) < 0.35 * sd
