@@ -68,6 +68,7 @@ def launched(task: Row, limit: float) -> Iterator[Row]:
         if task["who"] not in ("explain", "numbers"):
             environment["NUMBA_CACHE_DIR"] = f"{caches}/numba"
             environment["PYTENSOR_FLAGS"] = f"base_compiledir={caches}/pytensor"
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
         threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         environment |= dict.fromkeys(threads, "1")
         command = [sys.executable, str(CHILD), json.dumps(task | {"began": time.time()})]
