@@ -174,7 +174,7 @@ def _given_rows(model: ConjugateModel, rows: FloatArray) -> tuple[FloatArray, Fl
 # say in the weights, and stay N(0, I).
 
 # Residuals of EP where known sites do not serve, and where they are learnt.
-_TOLERANCE, _REFERENCE_TOLERANCE = 0.5, 1e-2
+_TOLERANCE, REFERENCE_TOLERANCE = 0.5, 1e-2
 # Of Newton's method from the mean of EP's Gaussian, squared, up to which known sites serve.
 _DECREMENT = 0.5
 _LEAST_SHARE = 0.05  # of the last theta in the mean of the sites
@@ -245,7 +245,7 @@ def _gaussian(target: SiteTarget, tau: FloatArray, nu: FloatArray) -> cg.Coordin
 
 
 class Reference:
-    """Sites that serve at many theta: a running mean of EP's along a chain.
+    """Sites that serve at many theta: a running mean of EP's along a chain, while it is tuned.
 
     Attributes
     ----------
@@ -257,9 +257,8 @@ class Reference:
         self.sites: GaussianSites | None = None
         self._count = 0
 
-    def learn(self, target: SiteTarget) -> None:
-        """Of one more theta."""
-        found = target.ep(_REFERENCE_TOLERANCE, self.sites)
+    def learn(self, found: GaussianSites | None) -> None:
+        """Of one more theta; None teaches nothing."""
         if found is not None:
             self._count += 1
             share = max(1.0 / self._count, _LEAST_SHARE)

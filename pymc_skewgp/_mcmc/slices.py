@@ -1,13 +1,15 @@
-"""Slice sampling of a few numbers, one coordinate after another (Neal 2003), f integrated out."""
+"""Moves of a few numbers, f integrated out: slices along learnt axes (Neal 2003), learnt proposals."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_skewgp._errors import NotPositiveDefiniteError
+from pymc_skewgp._gaussian.weights import log_mean_exp, normalized_weights, relative_ess
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.model import ConjugateModel, Walk
 from pymc_skewgp._mcmc.site_target import SitePairs, SiteTarget, Weighed
@@ -16,8 +18,78 @@ from pymc_skewgp._validation import FloatArray
 _STEPS_OUT = 8
 _STRETCH = 2.0  # of brackets that do not step out
 _SHRINKAGES = 100
-_MOST_COORDINATES = 8  # a sweep; of more a random choice
+_MOST_COORDINATES = 8  # a sweep; of more a random choice, along the axes that they have
 _LEAST_WIDTH = 1e-3
+# Sweeps before axes are learnt, at least and for each coordinate.
+_FIRST_SWEEPS = 10, 5
+_FREEDOM = 5.0  # degrees of it, of proposals
+_PROPOSALS = 2  # a step
+_LEAST_SHARE = 0.05  # of steps with a sweep of slices, where proposals do all the work
+
+
+class Learnt(NamedTuple):
+    """What sweeps have shown of the values; the k-th of them counts k times.
+
+    Attributes
+    ----------
+    count : int
+        Sweeps.
+    mean : ndarray, shape (d,)
+    cov : ndarray, shape (d, d)
+    accepted : float
+        Share of independent proposals that were.
+    """
+
+    count: int
+    mean: FloatArray
+    cov: FloatArray
+    accepted: float
+
+    def after(self, values: FloatArray) -> "Learnt":
+        """With those of one more sweep."""
+        gain, off = 2.0 / (self.count + 2.0), values - self.mean
+        cov = (1.0 - gain) * (self.cov + gain * np.outer(off, off))
+        return self._replace(count=self.count + 1, mean=self.mean + gain * off, cov=cov)
+
+    @property
+    def share_of_slices(self) -> float:
+        """Of the steps after tuning: most where proposals are refused."""
+        return max(_LEAST_SHARE, (1.0 - self.accepted) ** 2)
+
+    def tried(self, accepted: bool) -> "Learnt":
+        """With one more proposal."""
+        share = self.accepted + (accepted - self.accepted) * 2.0 / (self.count + 2.0)
+        return self._replace(accepted=share)
+
+    def proposal(self) -> "Proposal | None":
+        """None before enough is known, and of more coordinates than can be."""
+        size = self.mean.size
+        least, each = _FIRST_SWEEPS
+        if not size or size > _MOST_COORDINATES or self.count < least + each * size:
+            return None
+        diagonal = np.diag(np.maximum(self.cov.diagonal(), _LEAST_WIDTH**2))
+        share = self.count / (self.count + 4.0 * size)
+        return Proposal(
+            self.mean, np.linalg.cholesky(share * self.cov + (1.0 - share) * diagonal)
+        )
+
+
+class Proposal(NamedTuple):
+    """Student's t distribution with this mean and factor of its scale."""
+
+    mean: FloatArray
+    axes: FloatArray
+
+    def draw(self, rng: np.random.Generator) -> FloatArray:
+        """Values."""
+        share = np.sqrt(_FREEDOM / rng.chisquare(_FREEDOM))
+        found: FloatArray = self.mean + share * (self.axes @ rng.standard_normal(self.mean.size))
+        return found
+
+    def log_density(self, values: FloatArray) -> float:
+        """Up to a constant."""
+        white = np.linalg.solve(self.axes, values - self.mean)
+        return -0.5 * (_FREEDOM + values.size) * float(np.log1p(white @ white / _FREEDOM))
 
 
 class SliceState(NamedTuple):
@@ -27,25 +99,30 @@ class SliceState(NamedTuple):
     ----------
     values : ndarray, shape (d,)
     widths : ndarray, shape (d,)
-        Of the brackets that a slice is looked for with.
+        Of the brackets that a slice is looked for with, along axes.
     counts : ndarray, shape (d,)
         Slices that each width was learnt from.
+    learnt : Learnt
     """
 
     values: FloatArray
     widths: FloatArray
     counts: FloatArray
+    learnt: Learnt
 
 
 def init(values: FloatArray) -> SliceState:
     """State at `values`, of which nothing else is known."""
-    return SliceState(values, np.ones(values.size), np.zeros(values.size))
+    d = values.size
+    learnt = Learnt(0, np.zeros(d), np.zeros((d, d)), 0.0)
+    return SliceState(values, np.ones(d), np.zeros(d), learnt)
 
 
 class Place(NamedTuple):
     """Hyperparameters with their log density, up to a constant, and u and the target there.
 
-    And, under sites, the members of the pairs.
+    And what the density has that depends on neither u nor sites, the members of the pairs under
+    sites, and the draws of u that stand for it where it is integrated out.
     """
 
     values: FloatArray
@@ -53,6 +130,42 @@ class Place(NamedTuple):
     u: FloatArray = np.empty(0)
     target: Augmentation | None = None
     weighed: Weighed | None = None
+    log_rest: float = -np.inf
+    cloud: "Cloud | None" = None
+    stats: Mapping[str, float] = MappingProxyType({})
+
+
+class Cloud(NamedTuple):
+    """Draws of u with weights: the state, where there is one, and then others.
+
+    Attributes
+    ----------
+    move : object
+        What has made them.
+    log_weights : ndarray, shape (n,)
+        Target over proposal density; the mean weight estimates the probability of the rectangle.
+    draw : callable
+        From a number to the draw.
+    """
+
+    move: Any
+    log_weights: FloatArray
+    draw: Callable[[int], FloatArray]
+
+    @property
+    def log_mean(self) -> float:
+        """Log of the mean weight."""
+        return log_mean_exp(self.log_weights)
+
+    def pick(self, rng: np.random.Generator) -> tuple[FloatArray, dict[str, float]]:
+        """A draw by its weight, and what is known of it."""
+        i = int(rng.choice(self.log_weights.size, p=normalized_weights(self.log_weights)))
+        stats = {
+            "accept": float(i != 0),
+            "log_weight": float(self.log_weights[i]) - self.log_mean,
+            "relative_ess": relative_ess(self.log_weights),
+        }
+        return self.draw(i), stats
 
 
 @dataclass(frozen=True)
@@ -64,7 +177,7 @@ class SliceMove:
     locate : callable
         From values to the place there.
     tune : bool
-        Whether to learn the widths.
+        Whether to learn axes and widths.
     exists : callable, optional
         Whether a place within a slice may be the next.
     steps_out : bool, default True
@@ -81,53 +194,58 @@ class SliceMove:
     def sweep(
         self, here: Place, state: SliceState, rng: np.random.Generator
     ) -> tuple[Place, SliceState]:
-        """Each coordinate once, from a place of positive density; `state` has its values."""
-        size = state.values.size
+        """Each axis once, from a place of positive density; `state` has its values."""
+        size, learnt = state.values.size, state.learnt
         widths, counts = state.widths.copy(), state.counts.copy()
         chosen = np.arange(size)
         if size > _MOST_COORDINATES:
             chosen = rng.choice(size, _MOST_COORDINATES, replace=False)
+        known = learnt.proposal()
+        axes = np.eye(size) if known is None else known.axes
         for i in chosen:
-            new = self._slice(here, int(i), widths[i], rng)
+            new, step = self._slice(here, axes[:, i], widths[i], rng)
             if self.tune:  # a third of a slice lies between two points of it, on average
-                step = 3.0 * abs(new.values[i] - here.values[i])
                 counts[i] += 1.0
-                widths[i] += (step - widths[i]) / (counts[i] + 1.0)
+                widths[i] += (3.0 * abs(step) - widths[i]) / (counts[i] + 1.0)
                 widths[i] = max(widths[i], _LEAST_WIDTH)
             here = new
-        return here, SliceState(here.values, widths, counts)
+        if self.tune:
+            learnt = learnt.after(here.values)
+            if known is None and learnt.proposal() is not None:  # widths are of other axes
+                widths[:], counts[:] = 1.0, 0.0
+        return here, SliceState(here.values, widths, counts, learnt)
 
-    def _slice(self, here: Place, i: int, width: float, rng: np.random.Generator) -> Place:
-        """Step out from a random bracket, then shrink it until a point of the slice is met."""
+    def _slice(
+        self, here: Place, axis: FloatArray, width: float, rng: np.random.Generator
+    ) -> tuple[Place, float]:
+        """Step out from a random bracket, then shrink it until a point of the slice is met.
+
+        Returned with the step, in units of the axis.
+        """
         level = here.log_density - rng.exponential()
         most = _STEPS_OUT if self.steps_out else 1
         width *= 1.0 if self.steps_out else _STRETCH
-        left = here.values[i] - width * rng.random()
+        left = -width * rng.random()
         right = left + width
         n_left = int(rng.integers(most))
         for _ in range(n_left):
-            if self.locate(_moved(here.values, i, left)).log_density <= level:
+            if self.locate(here.values + left * axis).log_density <= level:
                 break
             left -= width
         for _ in range(most - 1 - n_left):
-            if self.locate(_moved(here.values, i, right)).log_density <= level:
+            if self.locate(here.values + right * axis).log_density <= level:
                 break
             right += width
         for _ in range(_SHRINKAGES):
-            trial = self.locate(_moved(here.values, i, rng.uniform(left, right)))
+            step = float(rng.uniform(left, right))
+            trial = self.locate(here.values + step * axis)
             if trial.log_density > level and self.exists(trial):
-                return trial
-            if trial.values[i] < here.values[i]:
-                left = trial.values[i]
+                return trial, step
+            if step < 0.0:
+                left = step
             else:
-                right = trial.values[i]
-        return here
-
-
-def _moved(values: FloatArray, i: int, value: float) -> FloatArray:
-    values = values.copy()
-    values[i] = value
-    return values
+                right = step
+        return here, 0.0
 
 
 # Hyperparameters moved with the function integrated out, given the rows u behind the data.
@@ -161,7 +279,7 @@ Density = Callable[[FloatArray], tuple[ConjugateModel, float]]
 
 @dataclass(frozen=True)
 class HyperparameterMove:
-    """A sweep of slices over p(theta | u), f integrated out.
+    """Proposals of theta, and a sweep of slices over p(theta | u), f integrated out.
 
     Attributes
     ----------
@@ -171,11 +289,15 @@ class HyperparameterMove:
         Whether to learn the widths.
     pairs : SitePairs, optional
         Under sites, with which they are integrated out.
+    draws : callable, optional
+        Under rows alone, from a target and a state of it, or none, to draws of u: proposals are of
+        hyperparameters and draws together, the rows integrated out by these. See the module.
     """
 
     density: Density
     tune: bool = False
     pairs: SitePairs | None = None
+    draws: Callable[[Augmentation, FloatArray | None], Cloud] | None = None
 
     def given(self, indicators: Sequence[FloatArray]) -> "HyperparameterMove":
         """The move that leaves the indicators of mixtures as they are: they are further data."""
@@ -200,38 +322,82 @@ class HyperparameterMove:
             At the values of `state`.
         rng : numpy.random.Generator
         """
-        rows = _Rows(u + target.mean, *target.limits)
-        at = self._located(state.values, rows, target)
-        if not np.isfinite(at.log_density):  # nothing to compare with: stay
-            return state, at._replace(u=u, target=target)
-        # Under sites each place is several times as much work.
-        steps_out = self.tune or self.pairs is None
-        locate = partial(self._located, rows=rows)
-        at, state = SliceMove(locate, self.tune, _is_regular, steps_out).sweep(at, state, rng)
-        return state, at
+        log_rest, rows = self.density(state.values)[1], _Rows(u + target.mean, *target.limits)
+        at = Place(state.values, -np.inf, u, target, log_rest=log_rest)
+        at = self._given(at, rows) if self.draws is None else self._integrated(at)
+        proposal = state.learnt.proposal()
+        # Where the density is no number there is nothing to compare with: stay.
+        if proposal is not None and np.isfinite(at.log_density):
+            at, state = self._propose(at, state, proposal, rows, rng)
+        if at.cloud is not None and at.target is not None:
+            u, stats = at.cloud.pick(rng)
+            stats["accept"] = max(stats["accept"], float(at.target is not target))
+            rows = _Rows(u + at.target.mean, *at.target.limits)
+            at = self._given(at, rows)._replace(cloud=at.cloud, u=u, stats=stats)
+        if np.isfinite(at.log_density) and (
+            self.tune or proposal is None or rng.random() < state.learnt.share_of_slices
+        ):
+            stats = at.stats
+            # Under sites each place is several times as much work.
+            steps_out = self.tune or self.pairs is None
+            locate = partial(self._located, rows=rows)
+            at, state = SliceMove(locate, self.tune, _is_regular, steps_out).sweep(at, state, rng)
+            at = at._replace(stats=stats)
+        return state._replace(values=at.values), at
 
-    def _located(
-        self, values: FloatArray, rows: "_Rows", target: Augmentation | None = None
-    ) -> Place:
+    def _propose(
+        self,
+        at: Place,
+        state: SliceState,
+        proposal: Proposal,
+        rows: "_Rows",
+        rng: np.random.Generator,
+    ) -> tuple[Place, SliceState]:
+        """Independent proposals, each accepted or not (Metropolis and Hastings)."""
+        learnt, log_ratio = state.learnt, at.log_density - proposal.log_density(at.values)
+        for _ in range(_PROPOSALS):
+            values = proposal.draw(rng)
+            there = self._located(values, None if self.draws is not None else rows)
+            ratio = there.log_density - proposal.log_density(values)
+            accepted = ratio - log_ratio > -rng.exponential() and _is_regular(there)
+            if accepted:
+                at, log_ratio = there, ratio
+            if self.tune:
+                learnt = learnt.tried(accepted)
+        return at, state._replace(values=at.values, learnt=learnt)
+
+    def _located(self, values: FloatArray, rows: "_Rows | None") -> Place:
+        """Given the rows, or else integrated over them."""
         model, log_rest = self.density(values)
-        nowhere = Place(values, -np.inf)
+        nowhere = Place(values, -np.inf, log_rest=log_rest)
         if not np.isfinite(log_rest):
             return nowhere
         try:
-            if target is None:
-                target = Augmentation(model)
-            moved, log_jacobian = rows.within(*target.limits)
-            u = moved - target.mean
-            if not target.holds(u):
-                return nowhere
-            log_density = log_rest + log_jacobian + target.log_density(u)
-            weighed = None
-            if self.pairs is not None:
-                weighed = self.pairs.at(SiteTarget(target.model, moved))
-                log_density += weighed.log_evidence
-        except (NotPositiveDefiniteError, FloatingPointError):
+            there = nowhere._replace(target=Augmentation(model))
+            return self._integrated(there) if rows is None else self._given(there, rows)
+        except (NotPositiveDefiniteError, FloatingPointError, np.linalg.LinAlgError):
             return nowhere
-        return Place(values, log_density, u, target, weighed)
+
+    def _given(self, at: Place, rows: "_Rows") -> Place:
+        target = at.target
+        assert target is not None
+        moved, log_jacobian = rows.within(*target.limits)
+        u = moved - target.mean
+        if not target.holds(u):
+            return at._replace(log_density=-np.inf)
+        log_density = at.log_rest + log_jacobian + target.log_density(u)
+        weighed = None
+        if self.pairs is not None:
+            weighed = self.pairs.at(SiteTarget(target.model, moved))
+            log_density += weighed.log_evidence
+        return at._replace(log_density=log_density, u=u, weighed=weighed)
+
+    def _integrated(self, at: Place) -> Place:
+        """By draws of u, that of `at` among them if it has one."""
+        assert at.target is not None and self.draws is not None
+        cloud = self.draws(at.target, at.u if at.u.size else None)
+        log_density = at.log_rest + at.target.log_points + cloud.log_mean
+        return at._replace(log_density=log_density, cloud=cloud)
 
 
 class _Rows(NamedTuple):
