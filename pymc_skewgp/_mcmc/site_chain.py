@@ -136,12 +136,15 @@ class ConjugateState(NamedTuple):
         What `u` was drawn under. Under any other object the next step draws u anew.
     theta : SliceState or None
         Hyperparameters that the steps move, None for none of them.
+    cloud : Cloud or None
+        Draws that `u` is one of, with the move that they were made by.
     """
 
     f: FloatArray
     u: FloatArray | None = None
     model: ConjugateModel | None = None
     theta: SliceState | None = None
+    cloud: Cloud | None = None
 
 
 class ConjugateInfo(NamedTuple):
@@ -204,6 +207,12 @@ class ConjugateSampler:
         self._reference = site_target.Reference()
         if not self._fixed:
             self._prepared = None
+
+    def prepare(self, model: ConjugateModel) -> None:
+        """Make draws that nobody needs: the first compile the loops that make them."""
+        move = self._prepare(model).move
+        if isinstance(move, IndependenceMove):
+            move.cloud(None, np.random.default_rng(0))
 
     def step(
         self,
@@ -294,6 +303,7 @@ class ConjugateSampler:
         if u is None:
             u, exact = target.rows_given(state.f, rng)
         stats: Mapping[str, float] = {}
+        cloud: Cloud | None = None
         moves_theta = hyperparameters is not None and theta is not None
         collapsed = moves_theta and isinstance(prepared.move, IndependenceMove)
         if prepared.move is not None and not collapsed:
@@ -303,15 +313,15 @@ class ConjugateSampler:
             if collapsed:
                 draws = partial(self._draws, prepared, hyperparameters.tune, rng)
                 hyperparameters = replace(hyperparameters, draws=draws)
-            theta, at = hyperparameters.sweep(theta, u, target, rng)
-            u, stats = at.u, at.stats or stats
+            theta, at = hyperparameters.sweep(theta, u, target, rng, state.cloud)
+            u, stats, cloud = at.u, at.stats or stats, at.cloud
             if at.target is not None and at.target is not target:
                 target = at.target
                 move = None if at.cloud is None else at.cloud.move
                 self._prepared = _Prepared(target.model, target, move)
         f = target.function_given(u[None], rng)[0]
         info = ConjugateInfo(state.u is None, exact, dict(stats))
-        return ConjugateState(f, u, target.model, theta), info
+        return ConjugateState(f, u, target.model, theta, cloud), info
 
     def _draws(
         self,
@@ -588,16 +598,16 @@ class IndependenceMove:
 
     def cloud(self, u: FloatArray | None, rng: np.random.Generator) -> Cloud:
         """As many draws as there are proposals, with `u` for the first if it is given."""
+        self.begin(None, rough=False)
         proposal = self._proposal
-        n_new = max(self._n_proposals - (u is not None), 1)
+        n_new = max(self._n_proposals, 2) - (u is not None)
         draws = twisted_draws(proposal, rng.random((proposal.n_dims, n_new)), compiled=True)
         log_weights = _finite(draws.log_weights)
         if u is None:
             return Cloud(self, log_weights, draws.draw)
         own = _finite(proposal.log_weights_of(u[:, None]))
-        return Cloud(
-            self, np.append(own, log_weights), lambda k: u if k == 0 else draws.draw(k - 1)
-        )
+        own = np.append(own, log_weights)
+        return Cloud(self, own, lambda k: u if k == 0 else draws.draw(k - 1), 0)
 
     def adapt(self) -> int:
         """Refine the proposal; steps that leave the chance of no move at all below a tenth.

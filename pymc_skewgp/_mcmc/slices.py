@@ -22,9 +22,12 @@ _MOST_COORDINATES = 8  # a sweep; of more a random choice, along the axes that t
 _LEAST_WIDTH = 1e-3
 # Sweeps before axes are learnt, at least and for each coordinate.
 _FIRST_SWEEPS = 10, 5
-_FREEDOM = 5.0  # degrees of it, of proposals
-_PROPOSALS = 2  # a step
-_LEAST_SHARE = 0.05  # of steps with a sweep of slices, where proposals do all the work
+# Degrees of freedom of proposals, and their squared scale over the covariance.
+_FREEDOM, _WIDER = 5.0, 1.2
+# A step's proposals: as many as all are refused with this probability, but not more.
+_REFUSED, _MOST_PROPOSALS, _TUNING_PROPOSALS = 0.3, 4, 2
+# Of steps with a sweep of slices, where proposals do all the work; and while axes are learnt.
+_LEAST_SHARE, _TUNING_SHARE = 0.05, 0.3
 
 
 class Learnt(NamedTuple):
@@ -52,9 +55,15 @@ class Learnt(NamedTuple):
         return self._replace(count=self.count + 1, mean=self.mean + gain * off, cov=cov)
 
     @property
+    def n_proposals(self) -> int:
+        """A step: of so many one is likely to be accepted."""
+        refused = np.clip(1.0 - self.accepted, 1e-9, 1.0 - 1e-9)
+        return int(np.clip(np.ceil(np.log(_REFUSED) / np.log(refused)), 1, _MOST_PROPOSALS))
+
+    @property
     def share_of_slices(self) -> float:
         """Of the steps after tuning: most where proposals are refused."""
-        return max(_LEAST_SHARE, (1.0 - self.accepted) ** 2)
+        return float(max(_LEAST_SHARE, (1.0 - self.accepted) ** (self.n_proposals + 1)))
 
     def tried(self, accepted: bool) -> "Learnt":
         """With one more proposal."""
@@ -70,7 +79,7 @@ class Learnt(NamedTuple):
         diagonal = np.diag(np.maximum(self.cov.diagonal(), _LEAST_WIDTH**2))
         share = self.count / (self.count + 4.0 * size)
         return Proposal(
-            self.mean, np.linalg.cholesky(share * self.cov + (1.0 - share) * diagonal)
+            self.mean, np.linalg.cholesky(_WIDER * (share * self.cov + (1.0 - share) * diagonal))
         )
 
 
@@ -121,8 +130,8 @@ def init(values: FloatArray) -> SliceState:
 class Place(NamedTuple):
     """Hyperparameters with their log density, up to a constant, and u and the target there.
 
-    And what the density has that depends on neither u nor sites, the members of the pairs under
-    sites, and the draws of u that stand for it where it is integrated out.
+    And the members of the pairs under sites; the part of the density that depends on neither u nor
+    sites; draws of u, by which it may be integrated out; and what is known of a step.
     """
 
     values: FloatArray
@@ -136,7 +145,7 @@ class Place(NamedTuple):
 
 
 class Cloud(NamedTuple):
-    """Draws of u with weights: the state, where there is one, and then others.
+    """Draws of u with weights: one of them may be the state, the others are independent.
 
     Attributes
     ----------
@@ -146,26 +155,29 @@ class Cloud(NamedTuple):
         Target over proposal density; the mean weight estimates the probability of the rectangle.
     draw : callable
         From a number to the draw.
+    own : int
+        Which of them is the state, -1 for none.
     """
 
     move: Any
     log_weights: FloatArray
     draw: Callable[[int], FloatArray]
+    own: int = -1
 
     @property
     def log_mean(self) -> float:
         """Log of the mean weight."""
         return log_mean_exp(self.log_weights)
 
-    def pick(self, rng: np.random.Generator) -> tuple[FloatArray, dict[str, float]]:
-        """A draw by its weight, and what is known of it."""
+    def pick(self, rng: np.random.Generator) -> tuple["Cloud", dict[str, float]]:
+        """With a state picked by weight, and what is known of it."""
         i = int(rng.choice(self.log_weights.size, p=normalized_weights(self.log_weights)))
         stats = {
-            "accept": float(i != 0),
+            "accept": float(i != self.own),
             "log_weight": float(self.log_weights[i]) - self.log_mean,
             "relative_ess": relative_ess(self.log_weights),
         }
-        return self.draw(i), stats
+        return self._replace(own=i), stats
 
 
 @dataclass(frozen=True)
@@ -309,7 +321,12 @@ class HyperparameterMove:
         return replace(self, density=density)
 
     def sweep(
-        self, state: SliceState, u: FloatArray, target: Augmentation, rng: np.random.Generator
+        self,
+        state: SliceState,
+        u: FloatArray,
+        target: Augmentation,
+        rng: np.random.Generator,
+        cloud: Cloud | None = None,
     ) -> tuple[SliceState, Place]:
         """New values, and all that is known of them.
 
@@ -321,29 +338,37 @@ class HyperparameterMove:
         target : Augmentation
             At the values of `state`.
         rng : numpy.random.Generator
+        cloud : Cloud, optional
+            That the last sweep ended with, if nothing has changed since.
         """
         log_rest, rows = self.density(state.values)[1], _Rows(u + target.mean, *target.limits)
-        at = Place(state.values, -np.inf, u, target, log_rest=log_rest)
+        at = Place(state.values, -np.inf, u, target, log_rest=log_rest, cloud=cloud)
         at = self._given(at, rows) if self.draws is None else self._integrated(at)
         proposal = state.learnt.proposal()
         # Where the density is no number there is nothing to compare with: stay.
         if proposal is not None and np.isfinite(at.log_density):
             at, state = self._propose(at, state, proposal, rows, rng)
         if at.cloud is not None and at.target is not None:
-            u, stats = at.cloud.pick(rng)
-            stats["accept"] = max(stats["accept"], float(at.target is not target))
-            rows = _Rows(u + at.target.mean, *at.target.limits)
-            at = self._given(at, rows)._replace(cloud=at.cloud, u=u, stats=stats)
-        if np.isfinite(at.log_density) and (
-            self.tune or proposal is None or rng.random() < state.learnt.share_of_slices
-        ):
-            stats = at.stats
-            # Under sites each place is several times as much work.
-            steps_out = self.tune or self.pairs is None
-            locate = partial(self._located, rows=rows)
-            at, state = SliceMove(locate, self.tune, _is_regular, steps_out).sweep(at, state, rng)
-            at = at._replace(stats=stats)
+            cloud, stats = at.cloud.pick(rng)
+            at = at._replace(cloud=cloud, u=cloud.draw(cloud.own), stats=stats)
+            rows = _Rows(at.u + at.target.mean, *at.target.limits)
+        share = max(state.learnt.share_of_slices, _TUNING_SHARE * self.tune)
+        slices = proposal is None or rng.random() < share
+        if slices and np.isfinite(at.log_density):
+            at, state = self._slices(at, state, rows, rng)
+        elif self.tune:
+            state = state._replace(learnt=state.learnt.after(at.values))
         return state._replace(values=at.values), at
+
+    def _slices(
+        self, at: Place, state: SliceState, rows: "_Rows", rng: np.random.Generator
+    ) -> tuple[Place, SliceState]:
+        # Under sites each place is several times as much work.
+        steps_out = self.tune or self.pairs is None
+        move = SliceMove(partial(self._located, rows=rows), self.tune, _is_regular, steps_out)
+        stats = at.stats
+        at, state = move.sweep(at if at.cloud is None else self._given(at, rows), state, rng)
+        return at._replace(stats=stats), state
 
     def _propose(
         self,
@@ -355,7 +380,7 @@ class HyperparameterMove:
     ) -> tuple[Place, SliceState]:
         """Independent proposals, each accepted or not (Metropolis and Hastings)."""
         learnt, log_ratio = state.learnt, at.log_density - proposal.log_density(at.values)
-        for _ in range(_PROPOSALS):
+        for _ in range(_TUNING_PROPOSALS if self.tune else learnt.n_proposals):
             values = proposal.draw(rng)
             there = self._located(values, None if self.draws is not None else rows)
             ratio = there.log_density - proposal.log_density(values)
@@ -395,7 +420,7 @@ class HyperparameterMove:
     def _integrated(self, at: Place) -> Place:
         """By draws of u, that of `at` among them if it has one."""
         assert at.target is not None and self.draws is not None
-        cloud = self.draws(at.target, at.u if at.u.size else None)
+        cloud = at.cloud or self.draws(at.target, at.u if at.u.size else None)
         log_density = at.log_rest + at.target.log_points + cloud.log_mean
         return at._replace(log_density=log_density, cloud=cloud)
 
