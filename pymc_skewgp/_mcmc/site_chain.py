@@ -587,14 +587,15 @@ class IndependenceMove:
             zero = np.zeros(target.n_rows)
             start = EPResult(*known.about(target.mean), zero, zero, zero, 0.0, 0, np.inf)
         tol = _EP_ROUGH if rough and start is not None else _EP_TOLERANCE
-        cov, limits, found = target.cov, (target.lower, target.upper), None
-        if not cov.jitter:
-            found = policy.twist_dense(cov.matrix, *limits, tol=tol, start=start)
+        matrix = target.cov.matrix
+        found = policy.twist_dense(matrix, target.lower, target.upper, tol=tol, start=start)
         if found is None:
             ep = self._fit(tol)
             found = policy.Fitted(ep, self._twisted(ep, self._settings.move_rungs[0]))
         self._proposal = found.proposal
-        self.sites = site_target.GaussianSites(found.ep.tau, found.ep.nu + found.ep.tau * target.mean)
+        self.sites = site_target.GaussianSites(
+            found.ep.tau, found.ep.nu + found.ep.tau * target.mean
+        )
 
     def cloud(self, u: FloatArray | None, rng: np.random.Generator) -> Cloud:
         """As many draws as there are proposals, with `u` for the first if it is given."""

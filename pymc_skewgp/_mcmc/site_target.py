@@ -291,14 +291,21 @@ def _log_weights(pairs: Pairs) -> FloatArray:
 
 def pick(pairs: Pairs, rng: np.random.Generator) -> tuple[FloatArray, dict[str, float]]:
     """The coordinates of a member drawn by its weight; statistics, the first being the state's."""
-    log_weights = _log_weights(pairs)
-    i = int(rng.choice(log_weights.size, p=of_draws.normalized_weights(log_weights)))
-    stats = {
-        "accept": float(i != 0),
-        "log_weight": float(log_weights[i]) - of_draws.log_mean_exp(log_weights),
-        "relative_ess": of_draws.relative_ess(pairs.log_weights),
-    }
+    i, stats = picked(_log_weights(pairs), 0, rng)
+    stats["relative_ess"] = of_draws.relative_ess(pairs.log_weights)
     return np.concatenate([pairs.plus, pairs.minus], axis=1)[:, i], stats
+
+
+def picked(
+    log_weights: FloatArray, own: int, rng: np.random.Generator
+) -> tuple[int, dict[str, float]]:
+    """One of several by weight, and statistics; `own` is the state's."""
+    i = int(rng.choice(log_weights.size, p=of_draws.normalized_weights(log_weights)))
+    return i, {
+        "accept": float(i != own),
+        "log_weight": float(log_weights[i]) - of_draws.log_mean_exp(log_weights),
+        "relative_ess": of_draws.relative_ess(log_weights),
+    }
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Moves of a few numbers, f integrated out: slices along learnt axes (Neal 2003), learnt proposals."""
+"""Moves of a few numbers: slices along learnt axes (Neal 2003), and independent proposals."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,122 +9,104 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_skewgp._errors import NotPositiveDefiniteError
-from pymc_skewgp._gaussian.weights import log_mean_exp, normalized_weights, relative_ess
+from pymc_skewgp._gaussian.weights import log_mean_exp
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.model import ConjugateModel, Walk
-from pymc_skewgp._mcmc.site_target import SitePairs, SiteTarget, Weighed
+from pymc_skewgp._mcmc.site_target import SitePairs, SiteTarget, Weighed, picked
 from pymc_skewgp._validation import FloatArray
 
 _STEPS_OUT = 8
-_STRETCH = 2.0  # of brackets that do not step out
+# Brackets that grow begin with one deviation, others are so many wide.
+_BRACKET = 4.0
 _SHRINKAGES = 100
 _MOST_COORDINATES = 8  # a sweep; of more a random choice, along the axes that they have
-_LEAST_WIDTH = 1e-3
+_LEAST_SCALE = 1e-3
 # Sweeps before axes are learnt, at least and for each coordinate.
 _FIRST_SWEEPS = 10, 5
 # Degrees of freedom of proposals, and their squared scale over the covariance.
 _FREEDOM, _WIDER = 5.0, 1.2
-# A step's proposals: as many as all are refused with this probability, but not more.
-_REFUSED, _MOST_PROPOSALS, _TUNING_PROPOSALS = 0.3, 4, 2
+_PROPOSALS = 2  # a step
 # Of steps with a sweep of slices, where proposals do all the work; and while axes are learnt.
 _LEAST_SHARE, _TUNING_SHARE = 0.05, 0.3
 
 
 class Learnt(NamedTuple):
-    """What sweeps have shown of the values; the k-th of them counts k times.
+    """What sweeps have shown of some numbers; the k-th of them counts k times.
 
     Attributes
     ----------
-    count : int
-        Sweeps.
+    n_sweeps : int
     mean : ndarray, shape (d,)
     cov : ndarray, shape (d, d)
     accepted : float
         Share of independent proposals that were.
     """
 
-    count: int
+    n_sweeps: int
     mean: FloatArray
     cov: FloatArray
     accepted: float
 
     def after(self, values: FloatArray) -> "Learnt":
         """With those of one more sweep."""
-        gain, off = 2.0 / (self.count + 2.0), values - self.mean
+        gain, off = 2.0 / (self.n_sweeps + 2.0), values - self.mean
         cov = (1.0 - gain) * (self.cov + gain * np.outer(off, off))
-        return self._replace(count=self.count + 1, mean=self.mean + gain * off, cov=cov)
+        return Learnt(self.n_sweeps + 1, self.mean + gain * off, cov, self.accepted)
 
     @property
-    def n_proposals(self) -> int:
-        """A step: of so many one is likely to be accepted."""
-        refused = np.clip(1.0 - self.accepted, 1e-9, 1.0 - 1e-9)
-        return int(np.clip(np.ceil(np.log(_REFUSED) / np.log(refused)), 1, _MOST_PROPOSALS))
+    def is_known(self) -> bool:
+        """Whether there is enough of it."""
+        least, each = _FIRST_SWEEPS
+        return self.n_sweeps >= least + each * self.mean.size
 
-    @property
-    def share_of_slices(self) -> float:
-        """Of the steps after tuning: most where proposals are refused."""
-        return float(max(_LEAST_SHARE, (1.0 - self.accepted) ** (self.n_proposals + 1)))
-
-    def tried(self, accepted: bool) -> "Learnt":
-        """With one more proposal."""
-        share = self.accepted + (accepted - self.accepted) * 2.0 / (self.count + 2.0)
-        return self._replace(accepted=share)
+    def axes(self) -> FloatArray:
+        """Columns along which the numbers move, a deviation long."""
+        size, variances = self.mean.size, np.maximum(self.cov.diagonal(), _LEAST_SCALE**2)
+        if not self.is_known:
+            return np.eye(size)
+        if size > _MOST_COORDINATES:
+            return np.diag(np.sqrt(variances))
+        share = self.n_sweeps / (self.n_sweeps + 4.0 * size)
+        found: FloatArray = np.linalg.cholesky(
+            share * self.cov + (1.0 - share) * np.diag(variances)
+        )
+        return found
 
     def proposal(self) -> "Proposal | None":
         """None before enough is known, and of more coordinates than can be."""
-        size = self.mean.size
-        least, each = _FIRST_SWEEPS
-        if not size or size > _MOST_COORDINATES or self.count < least + each * size:
+        if not self.is_known or self.mean.size > _MOST_COORDINATES:
             return None
-        diagonal = np.diag(np.maximum(self.cov.diagonal(), _LEAST_WIDTH**2))
-        share = self.count / (self.count + 4.0 * size)
-        return Proposal(
-            self.mean, np.linalg.cholesky(_WIDER * (share * self.cov + (1.0 - share) * diagonal))
-        )
+        return Proposal(self.mean, np.sqrt(_WIDER) * self.axes())
 
 
 class Proposal(NamedTuple):
     """Student's t distribution with this mean and factor of its scale."""
 
     mean: FloatArray
-    axes: FloatArray
+    factor: FloatArray
 
     def draw(self, rng: np.random.Generator) -> FloatArray:
         """Values."""
-        share = np.sqrt(_FREEDOM / rng.chisquare(_FREEDOM))
-        found: FloatArray = self.mean + share * (self.axes @ rng.standard_normal(self.mean.size))
-        return found
+        white = rng.standard_normal(self.mean.size) * np.sqrt(_FREEDOM / rng.chisquare(_FREEDOM))
+        return self.mean + self.factor @ white
 
     def log_density(self, values: FloatArray) -> float:
         """Up to a constant."""
-        white = np.linalg.solve(self.axes, values - self.mean)
+        white = np.linalg.solve(self.factor, values - self.mean)
         return -0.5 * (_FREEDOM + values.size) * float(np.log1p(white @ white / _FREEDOM))
 
 
 class SliceState(NamedTuple):
-    """Where the numbers are, and what was learnt of their scale.
-
-    Attributes
-    ----------
-    values : ndarray, shape (d,)
-    widths : ndarray, shape (d,)
-        Of the brackets that a slice is looked for with, along axes.
-    counts : ndarray, shape (d,)
-        Slices that each width was learnt from.
-    learnt : Learnt
-    """
+    """Where the numbers are, shape (d,), and what was learnt of them."""
 
     values: FloatArray
-    widths: FloatArray
-    counts: FloatArray
     learnt: Learnt
 
 
 def init(values: FloatArray) -> SliceState:
     """State at `values`, of which nothing else is known."""
     d = values.size
-    learnt = Learnt(0, np.zeros(d), np.zeros((d, d)), 0.0)
-    return SliceState(values, np.ones(d), np.zeros(d), learnt)
+    return SliceState(values, Learnt(0, np.zeros(d), np.zeros((d, d)), 0.0))
 
 
 class Place(NamedTuple):
@@ -171,12 +153,7 @@ class Cloud(NamedTuple):
 
     def pick(self, rng: np.random.Generator) -> tuple["Cloud", dict[str, float]]:
         """With a state picked by weight, and what is known of it."""
-        i = int(rng.choice(self.log_weights.size, p=normalized_weights(self.log_weights)))
-        stats = {
-            "accept": float(i != self.own),
-            "log_weight": float(self.log_weights[i]) - self.log_mean,
-            "relative_ess": relative_ess(self.log_weights),
-        }
+        i, stats = picked(self.log_weights, self.own, rng)
         return self._replace(own=i), stats
 
 
@@ -192,51 +169,32 @@ class SliceMove:
         Whether to learn axes and widths.
     exists : callable, optional
         Whether a place within a slice may be the next.
-    steps_out : bool, default True
-        Whether a bracket grows until its ends are outside of the slice. Without, one of twice the
-        width is only shrunk: two places fewer to be looked at for each new one, where widths are
-        known well.
     """
 
     locate: Callable[[FloatArray], Place]
     tune: bool
     exists: Callable[[Place], bool] = lambda place: True
-    steps_out: bool = True
 
     def sweep(
         self, here: Place, state: SliceState, rng: np.random.Generator
     ) -> tuple[Place, SliceState]:
         """Each axis once, from a place of positive density; `state` has its values."""
         size, learnt = state.values.size, state.learnt
-        widths, counts = state.widths.copy(), state.counts.copy()
         chosen = np.arange(size)
         if size > _MOST_COORDINATES:
             chosen = rng.choice(size, _MOST_COORDINATES, replace=False)
-        known = learnt.proposal()
-        axes = np.eye(size) if known is None else known.axes
+        axes, grows = learnt.axes(), self.tune or not learnt.is_known
         for i in chosen:
-            new, step = self._slice(here, axes[:, i], widths[i], rng)
-            if self.tune:  # a third of a slice lies between two points of it, on average
-                counts[i] += 1.0
-                widths[i] += (3.0 * abs(step) - widths[i]) / (counts[i] + 1.0)
-                widths[i] = max(widths[i], _LEAST_WIDTH)
-            here = new
-        if self.tune:
-            learnt = learnt.after(here.values)
-            if known is None and learnt.proposal() is not None:  # widths are of other axes
-                widths[:], counts[:] = 1.0, 0.0
-        return here, SliceState(here.values, widths, counts, learnt)
+            here = self._slice(here, axes[:, i], grows, rng)
+        return here, SliceState(here.values, learnt.after(here.values) if self.tune else learnt)
 
-    def _slice(
-        self, here: Place, axis: FloatArray, width: float, rng: np.random.Generator
-    ) -> tuple[Place, float]:
+    def _slice(self, here: Place, axis: FloatArray, grows: bool, rng: np.random.Generator) -> Place:
         """Step out from a random bracket, then shrink it until a point of the slice is met.
 
-        Returned with the step, in units of the axis.
+        A bracket that does not step out is two places fewer to be looked at.
         """
         level = here.log_density - rng.exponential()
-        most = _STEPS_OUT if self.steps_out else 1
-        width *= 1.0 if self.steps_out else _STRETCH
+        most, width = (_STEPS_OUT, 1.0) if grows else (1, _BRACKET)
         left = -width * rng.random()
         right = left + width
         n_left = int(rng.integers(most))
@@ -252,12 +210,12 @@ class SliceMove:
             step = float(rng.uniform(left, right))
             trial = self.locate(here.values + step * axis)
             if trial.log_density > level and self.exists(trial):
-                return trial, step
+                return trial
             if step < 0.0:
                 left = step
             else:
                 right = step
-        return here, 0.0
+        return here
 
 
 # Hyperparameters moved with the function integrated out, given the rows u behind the data.
@@ -344,31 +302,26 @@ class HyperparameterMove:
         log_rest, rows = self.density(state.values)[1], _Rows(u + target.mean, *target.limits)
         at = Place(state.values, -np.inf, u, target, log_rest=log_rest, cloud=cloud)
         at = self._given(at, rows) if self.draws is None else self._integrated(at)
+        at = at._replace(u=u)
         proposal = state.learnt.proposal()
         # Where the density is no number there is nothing to compare with: stay.
         if proposal is not None and np.isfinite(at.log_density):
             at, state = self._propose(at, state, proposal, rows, rng)
-        if at.cloud is not None and at.target is not None:
-            cloud, stats = at.cloud.pick(rng)
-            at = at._replace(cloud=cloud, u=cloud.draw(cloud.own), stats=stats)
-            rows = _Rows(at.u + at.target.mean, *at.target.limits)
-        share = max(state.learnt.share_of_slices, _TUNING_SHARE * self.tune)
-        slices = proposal is None or rng.random() < share
-        if slices and np.isfinite(at.log_density):
-            at, state = self._slices(at, state, rows, rng)
+        if at.cloud is not None and (there := at.target) is not None:
+            cloud, known = at.cloud.pick(rng)
+            at = at._replace(cloud=cloud, u=cloud.draw(cloud.own), stats=known)
+            rows = _Rows(at.u + there.mean, *there.limits)
+        learnt = state.learnt  # most steps have slices where proposals are refused
+        share = max((1.0 - learnt.accepted) ** 2, _TUNING_SHARE if self.tune else _LEAST_SHARE)
+        if np.isfinite(at.log_density) and (proposal is None or rng.random() < share):
+            stats = at.stats
+            locate = partial(self._located, rows=rows)
+            at = at if at.cloud is None else self._given(at, rows)
+            at, state = SliceMove(locate, self.tune, _is_regular).sweep(at, state, rng)
+            at = at._replace(stats=stats)
         elif self.tune:
-            state = state._replace(learnt=state.learnt.after(at.values))
-        return state._replace(values=at.values), at
-
-    def _slices(
-        self, at: Place, state: SliceState, rows: "_Rows", rng: np.random.Generator
-    ) -> tuple[Place, SliceState]:
-        # Under sites each place is several times as much work.
-        steps_out = self.tune or self.pairs is None
-        move = SliceMove(partial(self._located, rows=rows), self.tune, _is_regular, steps_out)
-        stats = at.stats
-        at, state = move.sweep(at if at.cloud is None else self._given(at, rows), state, rng)
-        return at._replace(stats=stats), state
+            state = state._replace(learnt=learnt.after(at.values))
+        return (state if at.values is state.values else state._replace(values=at.values)), at
 
     def _propose(
         self,
@@ -380,7 +333,7 @@ class HyperparameterMove:
     ) -> tuple[Place, SliceState]:
         """Independent proposals, each accepted or not (Metropolis and Hastings)."""
         learnt, log_ratio = state.learnt, at.log_density - proposal.log_density(at.values)
-        for _ in range(_TUNING_PROPOSALS if self.tune else learnt.n_proposals):
+        for _ in range(_PROPOSALS):
             values = proposal.draw(rng)
             there = self._located(values, None if self.draws is not None else rows)
             ratio = there.log_density - proposal.log_density(values)
@@ -388,8 +341,11 @@ class HyperparameterMove:
             if accepted:
                 at, log_ratio = there, ratio
             if self.tune:
-                learnt = learnt.tried(accepted)
-        return at, state._replace(values=at.values, learnt=learnt)
+                share = learnt.accepted + (accepted - learnt.accepted) / (
+                    0.5 * learnt.n_sweeps + 1.0
+                )
+                learnt = learnt._replace(accepted=share)
+        return at, SliceState(at.values, learnt)
 
     def _located(self, values: FloatArray, rows: "_Rows | None") -> Place:
         """Given the rows, or else integrated over them."""
@@ -419,7 +375,8 @@ class HyperparameterMove:
 
     def _integrated(self, at: Place) -> Place:
         """By draws of u, that of `at` among them if it has one."""
-        assert at.target is not None and self.draws is not None
+        assert at.target is not None
+        assert self.draws is not None
         cloud = at.cloud or self.draws(at.target, at.u if at.u.size else None)
         log_density = at.log_rest + at.target.log_points + cloud.log_mean
         return at._replace(log_density=log_density, cloud=cloud)

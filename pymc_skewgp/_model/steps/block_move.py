@@ -520,9 +520,7 @@ class BlockMove:
     def _density_around(
         self, point: Point, here: FloatArray, model: ConjugateModel
     ) -> slices.Density:
-        """Of the hyperparameters, the model's other variables staying at `point`, where they are
-        `here` and the parameters `model`.
-        """
+        """Of the hyperparameters, `here` and with `model` at `point`, other variables staying."""
 
         def density(values: FloatArray) -> tuple[ConjugateModel, float]:
             there = self.hyperparameters.point(values, point)
