@@ -279,6 +279,7 @@ class ConjugateSampler:
         if model.mixtures:
             f = self._jumps.through_noise(state.f, model, _CANDIDATES, rng)
             state = init(f, state.theta)
+            self._reference = site_target.Reference()  # rows are others at each step
         state, exact = state if known else init(state.f, state.theta), True
         for left in reversed(range(self._n_sweeps)):
             rows, move = model, None if left else hyperparameters

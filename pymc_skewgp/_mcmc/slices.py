@@ -238,8 +238,25 @@ class SliceMove:
 # Under sites the density has the evidence of these as a further factor, given y and r, by pairs at
 # fixed vectors: see `site_pairs`.
 #
-# Sampled by `slices`. The rows are to f what Murray & Adams (2010, arXiv:1006.0868) call surrogate
+# Sampled by slices. The rows are to f what Murray & Adams (2010, arXiv:1006.0868) call surrogate
 # data.
+#
+# Given u a theta still goes only a part of the way: some .3 effective draws a sweep. Under rows
+# alone proposals therefore integrate u out too. With q the density of the twisted sampler at a
+# theta and W the weights of its draws u_j, the density
+#
+# .. math:: \tilde\pi(\theta, u_1, \dots, u_N, k) \propto p(\theta)\, N(y; \theta)\,
+#     \prod_j q_\theta(u_j)\; W_\theta(u_k)
+#
+# has the right marginal in (theta, u_k). Three moves leave it as it is: the others drawn anew
+# given theta and u_k, which after a sweep of slices or a change from outside is where a step
+# begins; theta and all N draws proposed together, independent of the state, and accepted by the
+# ratio of prior times mean weight over the proposal's density (particle marginal Metropolis and
+# Hastings, Andrieu, Doucet & Holenstein 2010, doi:10.1111/j.1467-9868.2009.00736.x); and k, drawn
+# by weight. The proposal is a Student-t distribution with the moments of theta, learnt while the
+# chain is tuned and fixed then, as are the axes of the slices and the sites that EP begins with.
+# Elsewhere (points alone, sites, lin-ess) the same proposals are of theta given what a sweep is
+# given. Slices follow where all else is poor: the more often, the more proposals were refused.
 
 
 # From theta to parameters there and the log of its prior, of what else it enters and of 1/Phi_s:

@@ -467,7 +467,7 @@ class BlockMove:
             Values of the model's value variables.
         rng : numpy.random.Generator
         tune : bool
-            Whether to learn widths of slices.
+            Whether to learn moments of what is moved.
         most : int, optional
             Steps to come, this one included.
 
