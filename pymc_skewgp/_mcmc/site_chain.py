@@ -304,36 +304,29 @@ class ConjugateSampler:
         if u is None:
             u, exact = target.rows_given(state.f, rng)
         stats: Mapping[str, float] = {}
-        cloud: Cloud | None = None
-        moves_theta = hyperparameters is not None and theta is not None
-        collapsed = moves_theta and isinstance(prepared.move, IndependenceMove)
-        if prepared.move is not None and not collapsed:
-            walk = prepared.move.walk(u, 1, rng, thin=self._n_steps)
+        cloud, move = None, prepared.move
+        if hyperparameters is not None and isinstance(move, IndependenceMove):
+            draws = partial(self._draws, hyperparameters.tune, rng)
+            hyperparameters = replace(hyperparameters, draws=draws)
+        elif move is not None:
+            walk = move.walk(u, 1, rng, thin=self._n_steps)
             u, stats = walk.u[0], walk.stats_at(0)
         if hyperparameters is not None and theta is not None:
-            if collapsed:
-                draws = partial(self._draws, prepared, hyperparameters.tune, rng)
-                hyperparameters = replace(hyperparameters, draws=draws)
             theta, at = hyperparameters.sweep(theta, u, target, rng, state.cloud)
             u, stats, cloud = at.u, at.stats or stats, at.cloud
             if at.target is not None and at.target is not target:
                 target = at.target
-                move = None if at.cloud is None else at.cloud.move
-                self._prepared = _Prepared(target.model, target, move)
+                self._prepared = _Prepared(target.model, target, cloud and cloud.move)
         f = target.function_given(u[None], rng)[0]
         info = ConjugateInfo(state.u is None, exact, dict(stats))
         return ConjugateState(f, u, target.model, theta, cloud), info
 
     def _draws(
-        self,
-        prepared: "_Prepared",
-        tune: bool,
-        rng: np.random.Generator,
-        target: Augmentation,
-        u: FloatArray | None,
+        self, tune: bool, rng: np.random.Generator, target: Augmentation, u: FloatArray | None
     ) -> Cloud:
         """Of u at hyperparameters that may be new; sites that serve at all of them are learnt."""
-        move = prepared.move if target is prepared.target else self._make_move(target)
+        here = self._prepared
+        move = here.move if here and here.target is target else self._make_move(target)
         assert isinstance(move, IndependenceMove)
         move.begin(self._reference.sites, rough=not tune)
         if tune and u is not None:
@@ -585,18 +578,15 @@ class IndependenceMove:
             return
         target, start = self._target, None
         if known is not None and known.tau.size == target.n_rows:
-            zero = np.zeros(target.n_rows)
-            start = EPResult(*known.about(target.mean), zero, zero, zero, 0.0, 0, np.inf)
+            start = known.start(target.mean)
         tol = _EP_ROUGH if rough and start is not None else _EP_TOLERANCE
-        matrix = target.cov.matrix
-        found = policy.twist_dense(matrix, target.lower, target.upper, tol=tol, start=start)
-        if found is None:
-            ep = self._fit(tol)
-            found = policy.Fitted(ep, self._twisted(ep, self._settings.move_rungs[0]))
-        self._proposal = found.proposal
-        self.sites = site_target.GaussianSites(
-            found.ep.tau, found.ep.nu + found.ep.tau * target.mean
+        limits = target.lower, target.upper
+        found = policy.twist_dense(target.cov.matrix, *limits, tol=tol, start=start)
+        ep = self._fit(tol) if found is None else found.ep
+        self._proposal = (
+            found.proposal if found else self._twisted(ep, self._settings.move_rungs[0])
         )
+        self.sites = site_target.GaussianSites(ep.tau, ep.nu + ep.tau * target.mean)
 
     def cloud(self, u: FloatArray | None, rng: np.random.Generator) -> Cloud:
         """As many draws as there are proposals, with `u` for the first if it is given."""

@@ -40,6 +40,11 @@ class GaussianSites(NamedTuple):
         """The same sites, tau and nu, in predictors less an offset."""
         return self.tau, self.nu - self.tau * offset
 
+    def start(self, offset: FloatArray) -> EPResult:
+        """What EP of predictors less an offset begins with."""
+        zero = np.zeros(offset.size)
+        return EPResult(*self.about(offset), zero, zero, zero, 0.0, 0, np.inf)
+
     def mixed(self, other: "GaussianSites", share: float) -> "GaussianSites":
         """With a share of others."""
         tau, nu = ((1.0 - share) * x + share * y for x, y in zip(self, other, strict=True))
@@ -87,18 +92,13 @@ class SiteTarget:
     def ep(self, tol: float, start: GaussianSites | None) -> GaussianSites | None:
         """EP's sites, a function of its arguments alone; None where it breaks down."""
         density, leading = self.density, self.density.factor[:, : self.n_leading]
-        zero = np.zeros(density.offset.size)
-        first = None
-        if start is not None:
-            tau, nu = start.about(density.offset)
-            first = EPResult(tau, nu, zero, zero, zero, 0.0, 0, np.inf)
         with no_warnings(), np.errstate(all="ignore"):
             try:
                 found = fit_factors(
                     covariance.predictor_covariance(leading),
                     self.factors(),
                     tol=tol,
-                    start=first,
+                    start=None if start is None else start.start(density.offset),
                     max_sweeps=_EP_SWEEPS,
                 )
             except (np.linalg.LinAlgError, ArithmeticError, ValueError):
