@@ -504,9 +504,10 @@ class ConjugateStep(SUNStep):
     in f, such as ``pm.Bernoulli(logit_p=f)`` or ``pm.Poisson``, is *sites*. There f and the
     hyperparameters, those of the likelihood among them, are moved by mirrored pairs from EP's
     Gaussian: proposals and slices of the hyperparameters at fixed white vectors, whose mean weight
-    stands in for the evidence, and f from the same vectors. Exact whatever EP's error; rows beside sites are
-    drawn given f, and with it. ``pm.sample`` leaves them to NUTS where more than eight entries of
-    hyperparameters would move, or where a likelihood takes two functions not jointly affinely.
+    stands in for the evidence, and f from the same vectors. Exact whatever EP's error; rows beside
+    sites are drawn given f, and with it. ``pm.sample`` leaves them to NUTS where more than eight
+    entries of hyperparameters would move, or where a likelihood takes two functions not jointly
+    affinely.
 
     Where f has other children (a likelihood that couples its values, a potential), a line of PyMC's
     log says why the step is not picked and what to do, and a `NotConjugateWarning`, once for a
