@@ -25,6 +25,8 @@ from pymc_skewgp._validation import FloatArray
 # Rows up to which a thread keeps the matrix of one call for the next: to allocate it takes as long
 # as to factorise it.
 _MOST_KEPT = 1500
+# Tolerance from which a step of the iteration is as good as its model.
+_ROUGH = 0.1
 _kept = threading.local()
 
 
@@ -147,7 +149,9 @@ def _fixed_point(
             return product
         if found == r.STUCK:
             return None
-        if found == r.NEAR:
+        if found == r.NEAR and tol >= _ROUGH:
+            rows[[r.TAU, r.NU]] = rows[[r.NEW_TAU, r.NEW_NU]]
+        elif found == r.NEAR:
             solve_model(product.to_covariance(), rows, limits, residual, tol)
     return None
 

@@ -361,6 +361,10 @@ class NumpyDraws:
         self._proposal, self._points = proposal, points
         self._u, self.log_weights = proposal.draw(points)
 
+    def draw(self, k: int) -> FloatArray:
+        """One of them, rows in the caller's order."""
+        return self._u[:, k]
+
     def sums(self, weights: FloatArray) -> StepSums:
         """Of draws with these weights, which sum to one."""
         proposal = self._proposal
@@ -440,6 +444,12 @@ class CompiledDraws:
         self.complete = c.draw_one_sided(
             points, proposal.chol, self._of_steps, self._kept, self.log_weights
         )
+
+    def draw(self, k: int) -> FloatArray:
+        """One of them, rows in the caller's order."""
+        own, kept = self._proposal, self._kept
+        value = own.mean + kept[c.CENTRE, :, k] + self._of_steps[c.SCALE] * kept[c.NOISE, :, k]
+        return _unordered(np.clip(value, own.lower, own.upper), own.order)
 
     def sums(self, weights: FloatArray) -> StepSums:
         """Of draws with these weights, which sum to one."""

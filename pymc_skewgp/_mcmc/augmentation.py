@@ -274,12 +274,16 @@ class Augmentation:
         """Whether u lies within its limits."""
         return bool(((u > self.lower) & (u < self.upper)).all())
 
+    @property
+    def log_points(self) -> float:
+        """Log density of the points."""
+        return 0.0 if self._points is None else self._points.log_density
+
     def log_density(self, u: FloatArray) -> float:
         """Log density of the points and of u, N(u; 0, G) before it is restricted."""
-        log_points = 0.0 if self._points is None else self._points.log_density
         if not self.n_rows:
-            return log_points
-        return log_points + _log_normal(self.cov.chol, u)[0]
+            return self.log_points
+        return self.log_points + _log_normal(self.cov.chol, u)[0]
 
     def rows_given(self, f: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, bool]:
         """Draw u given f.

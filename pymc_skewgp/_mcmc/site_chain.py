@@ -5,23 +5,24 @@ there are any, f and u moved together (`site_rows`); f along an ellipse; theta g
 out by pairs, and f given theta and u (`site_pairs`). There is no other state than f and theta.
 """
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_skewgp._errors import EPConvergenceWarning, no_warnings
+from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian import escalation as policy
 from pymc_skewgp._gaussian.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.pairs import Pairs
+from pymc_skewgp._gaussian.twisted import TwistedProposal, twisted_draws
 from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._mcmc import site_target
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.model import ConjugateModel, Move, Walk
-from pymc_skewgp._mcmc.slices import HyperparameterMove, SliceState
+from pymc_skewgp._mcmc.slices import Cloud, HyperparameterMove, SliceState
 from pymc_skewgp._posterior.draws_with_evidence import sun_given
 from pymc_skewgp._posterior.fits import site_draws
 from pymc_skewgp._validation import FloatArray
@@ -135,12 +136,15 @@ class ConjugateState(NamedTuple):
         What `u` was drawn under. Under any other object the next step draws u anew.
     theta : SliceState or None
         Hyperparameters that the steps move, None for none of them.
+    cloud : Cloud or None
+        Draws that `u` is one of, with the move that they were made by.
     """
 
     f: FloatArray
     u: FloatArray | None = None
     model: ConjugateModel | None = None
     theta: SliceState | None = None
+    cloud: Cloud | None = None
 
 
 class ConjugateInfo(NamedTuple):
@@ -195,13 +199,20 @@ class ConjugateSampler:
         self._fixed = fixed
         self._prepared: _Prepared | None = None
         self._block: _Block | None = None
-        self._jumps = site_target.ModeJumps()
+        self._jumps, self._reference = site_target.ModeJumps(), site_target.Reference()
 
     def forget(self) -> None:
         """Begin a chain: only what fixed parameters decide is kept, in case they are the same."""
         self._block, self._jumps = None, site_target.ModeJumps()
+        self._reference = site_target.Reference()
         if not self._fixed:
             self._prepared = None
+
+    def prepare(self, model: ConjugateModel) -> None:
+        """Make draws that nobody needs: the first compile the loops that make them."""
+        move = self._prepare(model).move
+        if isinstance(move, IndependenceMove):
+            move.cloud(None, np.random.default_rng(0))
 
     def step(
         self,
@@ -268,6 +279,7 @@ class ConjugateSampler:
         if model.mixtures:
             f = self._jumps.through_noise(state.f, model, _CANDIDATES, rng)
             state = init(f, state.theta)
+            self._reference = site_target.Reference()  # rows are others at each step
         state, exact = state if known else init(state.f, state.theta), True
         for left in reversed(range(self._n_sweeps)):
             rows, move = model, None if left else hyperparameters
@@ -291,19 +303,35 @@ class ConjugateSampler:
         u, theta, target, exact = state.u, state.theta, prepared.target, True
         if u is None:
             u, exact = target.rows_given(state.f, rng)
-        stats: dict[str, float] = {}
-        if prepared.move is not None:
-            walk = prepared.move.walk(u, 1, rng, thin=self._n_steps)
+        stats: Mapping[str, float] = {}
+        cloud, move = None, prepared.move
+        if hyperparameters is not None and isinstance(move, IndependenceMove):
+            draws = partial(self._draws, hyperparameters.tune, rng)
+            hyperparameters = replace(hyperparameters, draws=draws)
+        elif move is not None:
+            walk = move.walk(u, 1, rng, thin=self._n_steps)
             u, stats = walk.u[0], walk.stats_at(0)
         if hyperparameters is not None and theta is not None:
-            theta, at = hyperparameters.sweep(theta, u, target, rng)
-            u = at.u
+            theta, at = hyperparameters.sweep(theta, u, target, rng, state.cloud)
+            u, stats, cloud = at.u, at.stats or stats, at.cloud
             if at.target is not None and at.target is not target:
                 target = at.target
-                self._prepared = _Prepared(target.model, target)
+                self._prepared = _Prepared(target.model, target, cloud and cloud.move)
         f = target.function_given(u[None], rng)[0]
-        info = ConjugateInfo(state.u is None, exact, stats)
-        return ConjugateState(f, u, target.model, theta), info
+        info = ConjugateInfo(state.u is None, exact, dict(stats))
+        return ConjugateState(f, u, target.model, theta, cloud), info
+
+    def _draws(
+        self, tune: bool, rng: np.random.Generator, target: Augmentation, u: FloatArray | None
+    ) -> Cloud:
+        """Of u at hyperparameters that may be new; sites that serve at all of them are learnt."""
+        here = self._prepared
+        move = here.move if here and here.target is target else self._make_move(target)
+        assert isinstance(move, IndependenceMove)
+        move.begin(self._reference.sites, rough=not tune)
+        if tune and u is not None:
+            self._reference.learn(move.sites)
+        return move.cloud(u, rng)
 
     def _continue(
         self,
@@ -468,7 +496,8 @@ class SiteChain:
         if at.weighed is None or at.target is None:
             return ConjugateState(given.function(c), None, target.model, theta), {}
         if move.tune:
-            self._reference.learn(at.weighed.target)
+            found = at.weighed.target.ep(site_target.REFERENCE_TOLERANCE, known)
+            self._reference.learn(found)
         f, stats = at.weighed.pick(rng)
         points = np.nan if target.n_rows else at.target.log_density(at.u)
         stats["log_evidence"] = points + at.weighed.log_evidence
@@ -504,7 +533,7 @@ class _Kept:
 # Independence Metropolis on u: proposals of the sequential sampler twisted by EP.
 
 # Of a standard deviation; a proposal for one step need not be the fixed point, only near it.
-_EP_TOLERANCE, _EP_ADAPTED = 1e-2, 1e-3
+_EP_TOLERANCE, _EP_ADAPTED, _EP_ROUGH = 0.1, 1e-3, 0.3
 _EP_SWEEPS = 60
 _MISSED = 0.1  # probability that all proposals between two draws of f are refused, at most
 _REFUSED = -1e300
@@ -533,16 +562,44 @@ class IndependenceMove:
     ) -> None:
         self._target, self._n_proposals, self._settings = target, n_proposals, settings
         self._proposal: Any = None
+        self.sites: site_target.GaussianSites | None = None
 
     def _fit(self, tol: float) -> EPResult:
         target = self._target
-        with warnings.catch_warnings():
-            # A rough fit makes a worse proposal, which the acceptance rate shows.
-            warnings.simplefilter("ignore", EPConvergenceWarning)
+        with no_warnings():  # a rough fit makes a worse proposal, which the acceptance rate shows
             return fit_ep(target.cov, target.lower, target.upper, tol=tol, max_sweeps=_EP_SWEEPS)
 
-    def _twisted(self, ep: EPResult, rung: policy.Rung) -> Any:
+    def _twisted(self, ep: EPResult, rung: policy.Rung) -> TwistedProposal:
         return rung.twist(self._target.cov, ep, self._target.lower, self._target.upper)
+
+    def begin(self, known: site_target.GaussianSites | None, *, rough: bool) -> None:
+        """Fit, if it is not yet, from sites that are known; roughly, where these are of use."""
+        if self._proposal is not None:
+            return
+        target, start = self._target, None
+        if known is not None and known.tau.size == target.n_rows:
+            start = known.start(target.mean)
+        tol = _EP_ROUGH if rough and start is not None else _EP_TOLERANCE
+        limits = target.lower, target.upper
+        found = policy.twist_dense(target.cov.matrix, *limits, tol=tol, start=start)
+        ep = self._fit(tol) if found is None else found.ep
+        self._proposal = (
+            found.proposal if found else self._twisted(ep, self._settings.move_rungs[0])
+        )
+        self.sites = site_target.GaussianSites(ep.tau, ep.nu + ep.tau * target.mean)
+
+    def cloud(self, u: FloatArray | None, rng: np.random.Generator) -> Cloud:
+        """As many draws as there are proposals, with `u` for the first if it is given."""
+        self.begin(None, rough=False)
+        proposal = self._proposal
+        n_new = max(self._n_proposals, 2) - (u is not None)
+        draws = twisted_draws(proposal, rng.random((proposal.n_dims, n_new)), compiled=True)
+        log_weights = _finite(draws.log_weights)
+        if u is None:
+            return Cloud(self, log_weights, draws.draw)
+        own = _finite(proposal.log_weights_of(u[:, None]))
+        own = np.append(own, log_weights)
+        return Cloud(self, own, lambda k: u if k == 0 else draws.draw(k - 1), 0)
 
     def adapt(self) -> int:
         """Refine the proposal; steps that leave the chance of no move at all below a tenth.
@@ -564,8 +621,7 @@ class IndependenceMove:
 
     def walk(self, u: FloatArray, n: int, rng: np.random.Generator, *, thin: int) -> Walk:
         """Every `thin`-th of `n` times `thin` states that follow `u`."""
-        if self._proposal is None:
-            self._proposal = self._twisted(self._fit(_EP_TOLERANCE), self._settings.move_rungs[0])
+        self.begin(None, rough=False)
         points = rng.random((self._proposal.n_dims, n * thin))
         proposed, log_weights = self._proposal.draw(points, overwrite_points=True)
         log_weights = _finite(log_weights)

@@ -40,6 +40,11 @@ class GaussianSites(NamedTuple):
         """The same sites, tau and nu, in predictors less an offset."""
         return self.tau, self.nu - self.tau * offset
 
+    def start(self, offset: FloatArray) -> EPResult:
+        """What EP of predictors less an offset begins with."""
+        zero = np.zeros(offset.size)
+        return EPResult(*self.about(offset), zero, zero, zero, 0.0, 0, np.inf)
+
     def mixed(self, other: "GaussianSites", share: float) -> "GaussianSites":
         """With a share of others."""
         tau, nu = ((1.0 - share) * x + share * y for x, y in zip(self, other, strict=True))
@@ -87,18 +92,13 @@ class SiteTarget:
     def ep(self, tol: float, start: GaussianSites | None) -> GaussianSites | None:
         """EP's sites, a function of its arguments alone; None where it breaks down."""
         density, leading = self.density, self.density.factor[:, : self.n_leading]
-        zero = np.zeros(density.offset.size)
-        first = None
-        if start is not None:
-            tau, nu = start.about(density.offset)
-            first = EPResult(tau, nu, zero, zero, zero, 0.0, 0, np.inf)
         with no_warnings(), np.errstate(all="ignore"):
             try:
                 found = fit_factors(
                     covariance.predictor_covariance(leading),
                     self.factors(),
                     tol=tol,
-                    start=first,
+                    start=None if start is None else start.start(density.offset),
                     max_sweeps=_EP_SWEEPS,
                 )
             except (np.linalg.LinAlgError, ArithmeticError, ValueError):
@@ -174,7 +174,7 @@ def _given_rows(model: ConjugateModel, rows: FloatArray) -> tuple[FloatArray, Fl
 # say in the weights, and stay N(0, I).
 
 # Residuals of EP where known sites do not serve, and where they are learnt.
-_TOLERANCE, _REFERENCE_TOLERANCE = 0.5, 1e-2
+_TOLERANCE, REFERENCE_TOLERANCE = 0.5, 1e-2
 # Of Newton's method from the mean of EP's Gaussian, squared, up to which known sites serve.
 _DECREMENT = 0.5
 _LEAST_SHARE = 0.05  # of the last theta in the mean of the sites
@@ -245,7 +245,7 @@ def _gaussian(target: SiteTarget, tau: FloatArray, nu: FloatArray) -> cg.Coordin
 
 
 class Reference:
-    """Sites that serve at many theta: a running mean of EP's along a chain.
+    """Sites that serve at many theta: a running mean of EP's along a chain, while it is tuned.
 
     Attributes
     ----------
@@ -257,9 +257,8 @@ class Reference:
         self.sites: GaussianSites | None = None
         self._count = 0
 
-    def learn(self, target: SiteTarget) -> None:
-        """Of one more theta."""
-        found = target.ep(_REFERENCE_TOLERANCE, self.sites)
+    def learn(self, found: GaussianSites | None) -> None:
+        """Of one more theta; None teaches nothing."""
         if found is not None:
             self._count += 1
             share = max(1.0 / self._count, _LEAST_SHARE)
@@ -292,14 +291,21 @@ def _log_weights(pairs: Pairs) -> FloatArray:
 
 def pick(pairs: Pairs, rng: np.random.Generator) -> tuple[FloatArray, dict[str, float]]:
     """The coordinates of a member drawn by its weight; statistics, the first being the state's."""
-    log_weights = _log_weights(pairs)
-    i = int(rng.choice(log_weights.size, p=of_draws.normalized_weights(log_weights)))
-    stats = {
-        "accept": float(i != 0),
-        "log_weight": float(log_weights[i]) - of_draws.log_mean_exp(log_weights),
-        "relative_ess": of_draws.relative_ess(pairs.log_weights),
-    }
+    i, stats = picked(_log_weights(pairs), 0, rng)
+    stats["relative_ess"] = of_draws.relative_ess(pairs.log_weights)
     return np.concatenate([pairs.plus, pairs.minus], axis=1)[:, i], stats
+
+
+def picked(
+    log_weights: FloatArray, own: int, rng: np.random.Generator
+) -> tuple[int, dict[str, float]]:
+    """One of several by weight, and statistics; `own` is the state's."""
+    i = int(rng.choice(log_weights.size, p=of_draws.normalized_weights(log_weights)))
+    return i, {
+        "accept": float(i != own),
+        "log_weight": float(log_weights[i]) - of_draws.log_mean_exp(log_weights),
+        "relative_ess": of_draws.relative_ess(log_weights),
+    }
 
 
 @dataclass(frozen=True)

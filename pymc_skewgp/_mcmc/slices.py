@@ -1,51 +1,119 @@
-"""Slice sampling of a few numbers, one coordinate after another (Neal 2003), f integrated out."""
+"""Moves of a few numbers: slices along learnt axes (Neal 2003), and independent proposals."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_skewgp._errors import NotPositiveDefiniteError
+from pymc_skewgp._gaussian.weights import log_mean_exp
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.model import ConjugateModel, Walk
-from pymc_skewgp._mcmc.site_target import SitePairs, SiteTarget, Weighed
+from pymc_skewgp._mcmc.site_target import SitePairs, SiteTarget, Weighed, picked
 from pymc_skewgp._validation import FloatArray
 
 _STEPS_OUT = 8
-_STRETCH = 2.0  # of brackets that do not step out
+# Brackets that grow begin with one deviation, others are so many wide.
+_BRACKET = 4.0
 _SHRINKAGES = 100
-_MOST_COORDINATES = 8  # a sweep; of more a random choice
-_LEAST_WIDTH = 1e-3
+_MOST_COORDINATES = 8  # a sweep; of more a random choice, along the axes that they have
+_LEAST_SCALE = 1e-3
+# Sweeps before axes are learnt, at least and for each coordinate.
+_FIRST_SWEEPS = 10, 5
+# Degrees of freedom of proposals, and their squared scale over the covariance.
+_FREEDOM, _WIDER = 5.0, 1.2
+_PROPOSALS = 2  # a step
+# Of steps with a sweep of slices, where proposals do all the work; and while axes are learnt.
+_LEAST_SHARE, _TUNING_SHARE = 0.05, 0.3
 
 
-class SliceState(NamedTuple):
-    """Where the numbers are, and what was learnt of their scale.
+class Learnt(NamedTuple):
+    """What sweeps have shown of some numbers; the k-th of them counts k times.
 
     Attributes
     ----------
-    values : ndarray, shape (d,)
-    widths : ndarray, shape (d,)
-        Of the brackets that a slice is looked for with.
-    counts : ndarray, shape (d,)
-        Slices that each width was learnt from.
+    n_sweeps : int
+    mean : ndarray, shape (d,)
+    cov : ndarray, shape (d, d)
+    accepted : float
+        Share of independent proposals that were.
     """
 
+    n_sweeps: int
+    mean: FloatArray
+    cov: FloatArray
+    accepted: float
+
+    def after(self, values: FloatArray) -> "Learnt":
+        """With those of one more sweep."""
+        gain, off = 2.0 / (self.n_sweeps + 2.0), values - self.mean
+        cov = (1.0 - gain) * (self.cov + gain * np.outer(off, off))
+        return Learnt(self.n_sweeps + 1, self.mean + gain * off, cov, self.accepted)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is enough of it."""
+        least, each = _FIRST_SWEEPS
+        return self.n_sweeps >= least + each * self.mean.size
+
+    def axes(self) -> FloatArray:
+        """Columns along which the numbers move, a deviation long."""
+        size, variances = self.mean.size, np.maximum(self.cov.diagonal(), _LEAST_SCALE**2)
+        if not self.is_known:
+            return np.eye(size)
+        if size > _MOST_COORDINATES:
+            return np.diag(np.sqrt(variances))
+        share = self.n_sweeps / (self.n_sweeps + 4.0 * size)
+        found: FloatArray = np.linalg.cholesky(
+            share * self.cov + (1.0 - share) * np.diag(variances)
+        )
+        return found
+
+    def proposal(self) -> "Proposal | None":
+        """None before enough is known, and of more coordinates than can be."""
+        if not self.is_known or self.mean.size > _MOST_COORDINATES:
+            return None
+        return Proposal(self.mean, np.sqrt(_WIDER) * self.axes())
+
+
+class Proposal(NamedTuple):
+    """Student's t distribution with this mean and factor of its scale."""
+
+    mean: FloatArray
+    factor: FloatArray
+
+    def draw(self, rng: np.random.Generator) -> FloatArray:
+        """Values."""
+        white = rng.standard_normal(self.mean.size) * np.sqrt(_FREEDOM / rng.chisquare(_FREEDOM))
+        return self.mean + self.factor @ white
+
+    def log_density(self, values: FloatArray) -> float:
+        """Up to a constant."""
+        white = np.linalg.solve(self.factor, values - self.mean)
+        return -0.5 * (_FREEDOM + values.size) * float(np.log1p(white @ white / _FREEDOM))
+
+
+class SliceState(NamedTuple):
+    """Where the numbers are, shape (d,), and what was learnt of them."""
+
     values: FloatArray
-    widths: FloatArray
-    counts: FloatArray
+    learnt: Learnt
 
 
 def init(values: FloatArray) -> SliceState:
     """State at `values`, of which nothing else is known."""
-    return SliceState(values, np.ones(values.size), np.zeros(values.size))
+    d = values.size
+    return SliceState(values, Learnt(0, np.zeros(d), np.zeros((d, d)), 0.0))
 
 
 class Place(NamedTuple):
     """Hyperparameters with their log density, up to a constant, and u and the target there.
 
-    And, under sites, the members of the pairs.
+    And the members of the pairs under sites; the part of the density that depends on neither u nor
+    sites; draws of u, by which it may be integrated out; and what is known of a step.
     """
 
     values: FloatArray
@@ -53,6 +121,40 @@ class Place(NamedTuple):
     u: FloatArray = np.empty(0)
     target: Augmentation | None = None
     weighed: Weighed | None = None
+    log_rest: float = -np.inf
+    cloud: "Cloud | None" = None
+    stats: Mapping[str, float] = MappingProxyType({})
+
+
+class Cloud(NamedTuple):
+    """Draws of u with weights: one of them may be the state, the others are independent.
+
+    Attributes
+    ----------
+    move : object
+        What has made them.
+    log_weights : ndarray, shape (n,)
+        Target over proposal density; the mean weight estimates the probability of the rectangle.
+    draw : callable
+        From a number to the draw.
+    own : int
+        Which of them is the state, -1 for none.
+    """
+
+    move: Any
+    log_weights: FloatArray
+    draw: Callable[[int], FloatArray]
+    own: int = -1
+
+    @property
+    def log_mean(self) -> float:
+        """Log of the mean weight."""
+        return log_mean_exp(self.log_weights)
+
+    def pick(self, rng: np.random.Generator) -> tuple["Cloud", dict[str, float]]:
+        """With a state picked by weight, and what is known of it."""
+        i, stats = picked(self.log_weights, self.own, rng)
+        return self._replace(own=i), stats
 
 
 @dataclass(frozen=True)
@@ -64,70 +166,56 @@ class SliceMove:
     locate : callable
         From values to the place there.
     tune : bool
-        Whether to learn the widths.
+        Whether to learn axes and widths.
     exists : callable, optional
         Whether a place within a slice may be the next.
-    steps_out : bool, default True
-        Whether a bracket grows until its ends are outside of the slice. Without, one of twice the
-        width is only shrunk: two places fewer to be looked at for each new one, where widths are
-        known well.
     """
 
     locate: Callable[[FloatArray], Place]
     tune: bool
     exists: Callable[[Place], bool] = lambda place: True
-    steps_out: bool = True
 
     def sweep(
         self, here: Place, state: SliceState, rng: np.random.Generator
     ) -> tuple[Place, SliceState]:
-        """Each coordinate once, from a place of positive density; `state` has its values."""
-        size = state.values.size
-        widths, counts = state.widths.copy(), state.counts.copy()
+        """Each axis once, from a place of positive density; `state` has its values."""
+        size, learnt = state.values.size, state.learnt
         chosen = np.arange(size)
         if size > _MOST_COORDINATES:
             chosen = rng.choice(size, _MOST_COORDINATES, replace=False)
+        axes, grows = learnt.axes(), self.tune or not learnt.is_known
         for i in chosen:
-            new = self._slice(here, int(i), widths[i], rng)
-            if self.tune:  # a third of a slice lies between two points of it, on average
-                step = 3.0 * abs(new.values[i] - here.values[i])
-                counts[i] += 1.0
-                widths[i] += (step - widths[i]) / (counts[i] + 1.0)
-                widths[i] = max(widths[i], _LEAST_WIDTH)
-            here = new
-        return here, SliceState(here.values, widths, counts)
+            here = self._slice(here, axes[:, i], grows, rng)
+        return here, SliceState(here.values, learnt.after(here.values) if self.tune else learnt)
 
-    def _slice(self, here: Place, i: int, width: float, rng: np.random.Generator) -> Place:
-        """Step out from a random bracket, then shrink it until a point of the slice is met."""
+    def _slice(self, here: Place, axis: FloatArray, grows: bool, rng: np.random.Generator) -> Place:
+        """Step out from a random bracket, then shrink it until a point of the slice is met.
+
+        A bracket that does not step out is two places fewer to be looked at.
+        """
         level = here.log_density - rng.exponential()
-        most = _STEPS_OUT if self.steps_out else 1
-        width *= 1.0 if self.steps_out else _STRETCH
-        left = here.values[i] - width * rng.random()
+        most, width = (_STEPS_OUT, 1.0) if grows else (1, _BRACKET)
+        left = -width * rng.random()
         right = left + width
         n_left = int(rng.integers(most))
         for _ in range(n_left):
-            if self.locate(_moved(here.values, i, left)).log_density <= level:
+            if self.locate(here.values + left * axis).log_density <= level:
                 break
             left -= width
         for _ in range(most - 1 - n_left):
-            if self.locate(_moved(here.values, i, right)).log_density <= level:
+            if self.locate(here.values + right * axis).log_density <= level:
                 break
             right += width
         for _ in range(_SHRINKAGES):
-            trial = self.locate(_moved(here.values, i, rng.uniform(left, right)))
+            step = float(rng.uniform(left, right))
+            trial = self.locate(here.values + step * axis)
             if trial.log_density > level and self.exists(trial):
                 return trial
-            if trial.values[i] < here.values[i]:
-                left = trial.values[i]
+            if step < 0.0:
+                left = step
             else:
-                right = trial.values[i]
+                right = step
         return here
-
-
-def _moved(values: FloatArray, i: int, value: float) -> FloatArray:
-    values = values.copy()
-    values[i] = value
-    return values
 
 
 # Hyperparameters moved with the function integrated out, given the rows u behind the data.
@@ -150,8 +238,25 @@ def _moved(values: FloatArray, i: int, value: float) -> FloatArray:
 # Under sites the density has the evidence of these as a further factor, given y and r, by pairs at
 # fixed vectors: see `site_pairs`.
 #
-# Sampled by `slices`. The rows are to f what Murray & Adams (2010, arXiv:1006.0868) call surrogate
+# Sampled by slices. The rows are to f what Murray & Adams (2010, arXiv:1006.0868) call surrogate
 # data.
+#
+# Given u a theta still goes only a part of the way: some .3 effective draws a sweep. Under rows
+# alone proposals therefore integrate u out too. With q the density of the twisted sampler at a
+# theta and W the weights of its draws u_j, the density
+#
+# .. math:: \tilde\pi(\theta, u_1, \dots, u_N, k) \propto p(\theta)\, N(y; \theta)\,
+#     \prod_j q_\theta(u_j)\; W_\theta(u_k)
+#
+# has the right marginal in (theta, u_k). Three moves leave it as it is: the others drawn anew
+# given theta and u_k, which after a sweep of slices or a change from outside is where a step
+# begins; theta and all N draws proposed together, independent of the state, and accepted by the
+# ratio of prior times mean weight over the proposal's density (particle marginal Metropolis and
+# Hastings, Andrieu, Doucet & Holenstein 2010, doi:10.1111/j.1467-9868.2009.00736.x); and k, drawn
+# by weight. The proposal is a Student-t distribution with the moments of theta, learnt while the
+# chain is tuned and fixed then, as are the axes of the slices and the sites that EP begins with.
+# Elsewhere (points alone, sites, lin-ess) the same proposals are of theta given what a sweep is
+# given. Slices follow where all else is poor: the more often, the more proposals were refused.
 
 
 # From theta to parameters there and the log of its prior, of what else it enters and of 1/Phi_s:
@@ -161,7 +266,7 @@ Density = Callable[[FloatArray], tuple[ConjugateModel, float]]
 
 @dataclass(frozen=True)
 class HyperparameterMove:
-    """A sweep of slices over p(theta | u), f integrated out.
+    """Proposals of theta, and a sweep of slices over p(theta | u), f integrated out.
 
     Attributes
     ----------
@@ -171,11 +276,15 @@ class HyperparameterMove:
         Whether to learn the widths.
     pairs : SitePairs, optional
         Under sites, with which they are integrated out.
+    draws : callable, optional
+        Under rows alone, from a target and a state of it, or none, to draws of u: proposals are of
+        hyperparameters and draws together, the rows integrated out by these. See the module.
     """
 
     density: Density
     tune: bool = False
     pairs: SitePairs | None = None
+    draws: Callable[[Augmentation, FloatArray | None], Cloud] | None = None
 
     def given(self, indicators: Sequence[FloatArray]) -> "HyperparameterMove":
         """The move that leaves the indicators of mixtures as they are: they are further data."""
@@ -187,7 +296,12 @@ class HyperparameterMove:
         return replace(self, density=density)
 
     def sweep(
-        self, state: SliceState, u: FloatArray, target: Augmentation, rng: np.random.Generator
+        self,
+        state: SliceState,
+        u: FloatArray,
+        target: Augmentation,
+        rng: np.random.Generator,
+        cloud: Cloud | None = None,
     ) -> tuple[SliceState, Place]:
         """New values, and all that is known of them.
 
@@ -199,39 +313,90 @@ class HyperparameterMove:
         target : Augmentation
             At the values of `state`.
         rng : numpy.random.Generator
+        cloud : Cloud, optional
+            That the last sweep ended with, if nothing has changed since.
         """
-        rows = _Rows(u + target.mean, *target.limits)
-        at = self._located(state.values, rows, target)
-        if not np.isfinite(at.log_density):  # nothing to compare with: stay
-            return state, at._replace(u=u, target=target)
-        # Under sites each place is several times as much work.
-        steps_out = self.tune or self.pairs is None
-        locate = partial(self._located, rows=rows)
-        at, state = SliceMove(locate, self.tune, _is_regular, steps_out).sweep(at, state, rng)
-        return state, at
+        log_rest, rows = self.density(state.values)[1], _Rows(u + target.mean, *target.limits)
+        at = Place(state.values, -np.inf, u, target, log_rest=log_rest, cloud=cloud)
+        at = self._given(at, rows) if self.draws is None else self._integrated(at)
+        at = at._replace(u=u)
+        proposal = state.learnt.proposal()
+        # Where the density is no number there is nothing to compare with: stay.
+        if proposal is not None and np.isfinite(at.log_density):
+            at, state = self._propose(at, state, proposal, rows, rng)
+        if at.cloud is not None and (there := at.target) is not None:
+            cloud, known = at.cloud.pick(rng)
+            at = at._replace(cloud=cloud, u=cloud.draw(cloud.own), stats=known)
+            rows = _Rows(at.u + there.mean, *there.limits)
+        learnt = state.learnt  # most steps have slices where proposals are refused
+        share = max((1.0 - learnt.accepted) ** 2, _TUNING_SHARE if self.tune else _LEAST_SHARE)
+        if np.isfinite(at.log_density) and (proposal is None or rng.random() < share):
+            stats = at.stats
+            locate = partial(self._located, rows=rows)
+            at = at if at.cloud is None else self._given(at, rows)
+            at, state = SliceMove(locate, self.tune, _is_regular).sweep(at, state, rng)
+            at = at._replace(stats=stats)
+        elif self.tune:
+            state = state._replace(learnt=learnt.after(at.values))
+        return (state if at.values is state.values else state._replace(values=at.values)), at
 
-    def _located(
-        self, values: FloatArray, rows: "_Rows", target: Augmentation | None = None
-    ) -> Place:
+    def _propose(
+        self,
+        at: Place,
+        state: SliceState,
+        proposal: Proposal,
+        rows: "_Rows",
+        rng: np.random.Generator,
+    ) -> tuple[Place, SliceState]:
+        """Independent proposals, each accepted or not (Metropolis and Hastings)."""
+        learnt, log_ratio = state.learnt, at.log_density - proposal.log_density(at.values)
+        for _ in range(_PROPOSALS):
+            values = proposal.draw(rng)
+            there = self._located(values, None if self.draws is not None else rows)
+            ratio = there.log_density - proposal.log_density(values)
+            accepted = ratio - log_ratio > -rng.exponential() and _is_regular(there)
+            if accepted:
+                at, log_ratio = there, ratio
+            if self.tune:
+                share = learnt.accepted + (accepted - learnt.accepted) / (
+                    0.5 * learnt.n_sweeps + 1.0
+                )
+                learnt = learnt._replace(accepted=share)
+        return at, SliceState(at.values, learnt)
+
+    def _located(self, values: FloatArray, rows: "_Rows | None") -> Place:
+        """Given the rows, or else integrated over them."""
         model, log_rest = self.density(values)
-        nowhere = Place(values, -np.inf)
+        nowhere = Place(values, -np.inf, log_rest=log_rest)
         if not np.isfinite(log_rest):
             return nowhere
         try:
-            if target is None:
-                target = Augmentation(model)
-            moved, log_jacobian = rows.within(*target.limits)
-            u = moved - target.mean
-            if not target.holds(u):
-                return nowhere
-            log_density = log_rest + log_jacobian + target.log_density(u)
-            weighed = None
-            if self.pairs is not None:
-                weighed = self.pairs.at(SiteTarget(target.model, moved))
-                log_density += weighed.log_evidence
-        except (NotPositiveDefiniteError, FloatingPointError):
+            there = nowhere._replace(target=Augmentation(model))
+            return self._integrated(there) if rows is None else self._given(there, rows)
+        except (NotPositiveDefiniteError, FloatingPointError, np.linalg.LinAlgError):
             return nowhere
-        return Place(values, log_density, u, target, weighed)
+
+    def _given(self, at: Place, rows: "_Rows") -> Place:
+        target = at.target
+        assert target is not None
+        moved, log_jacobian = rows.within(*target.limits)
+        u = moved - target.mean
+        if not target.holds(u):
+            return at._replace(log_density=-np.inf)
+        log_density = at.log_rest + log_jacobian + target.log_density(u)
+        weighed = None
+        if self.pairs is not None:
+            weighed = self.pairs.at(SiteTarget(target.model, moved))
+            log_density += weighed.log_evidence
+        return at._replace(log_density=log_density, u=u, weighed=weighed)
+
+    def _integrated(self, at: Place) -> Place:
+        """By draws of u, that of `at` among them if it has one."""
+        assert at.target is not None
+        assert self.draws is not None
+        cloud = at.cloud or self.draws(at.target, at.u if at.u.size else None)
+        log_density = at.log_rest + at.target.log_points + cloud.log_mean
+        return at._replace(log_density=log_density, cloud=cloud)
 
 
 class _Rows(NamedTuple):

@@ -21,6 +21,7 @@ from pymc_skewgp._mcmc.slices import HyperparameterMove, LinESSMove
 
 # Means and standard deviations of log lengthscale, log variance and slope of the mean.
 CENTRE, SPREAD = np.array([0.0, 0.7, 0.2]), np.array([0.5, 0.6, 0.7])
+N_TUNED = 100
 
 
 def parameters(theta, s, sign):
@@ -67,7 +68,9 @@ def test_joint_distribution_is_left_alone(kind, s):
         before.append(functionals(theta, f, sign))
         move = HyperparameterMove(density_of(s, sign))
         sampler = ConjugateSampler(lambda target: kind(target, 2), 2)
-        state = conjugate.init(f, slices.init(theta))
+        known = slices.Learnt(100, CENTRE, np.diag(SPREAD**2), 0.5)
+        known = slices.SliceState(theta, known) if kind is IndependenceMove else slices.init(theta)
+        state = conjugate.init(f, known)
         model = parameters(theta, s, sign)
         for first in (True, False):
             state, info = sampler.step(state, model, rng, hyperparameters=move)
@@ -83,6 +86,42 @@ def test_joint_distribution_is_left_alone(kind, s):
     ranks = norm.cdf(np.array(ends), CENTRE, SPREAD)
     assert all(kstest(column, "uniform").pvalue > 1e-5 for column in ranks.T)
     assert np.abs(differences[:, :3]).mean(axis=0).min() > 0.3  # every hyperparameter moves
+
+
+@pytest.mark.parametrize("kind", [IndependenceMove, LinESSMove])
+def test_tuned_chain_against_a_posterior_in_closed_form(kind):
+    """P(signs of three values) is 1/8 and the angles of their correlations over 4 pi (Sheppard)."""
+    x, sign, centre, spread = X[[1, 3, 4]], np.array([1.0, -1.0, 1.0]), [0.5, 1.0], [1.0, 1.5]
+    zero = np.zeros(3)
+    density = Density(
+        lambda v: labelled(prior_at(zero, v, 0, x), None, zero, sign), np.array(centre), spread
+    )
+    sampler, rng = ConjugateSampler(lambda target: kind(target, 4), 2), np.random.default_rng(5)
+    state, path = conjugate.init(zero, slices.init(np.array(centre))), []
+    model = density(state.theta.values)[0]
+    for i in range(N_TUNED + 1400):
+        move = HyperparameterMove(density, i < N_TUNED)
+        state, _ = sampler.step(state, model, rng, hyperparameters=move)
+        model = state.model
+        path.append(state.theta.values)
+    grid = np.linspace(-5.0, 5.0, 201)
+    pairs = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1) * spread + centre
+    p = norm.pdf(grid)[:, None] * norm.pdf(grid)
+    angles = 0.0
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        variance = np.exp(pairs[..., 1])
+        cov = variance * np.exp(-0.5 * ((x[i] - x[j]) * np.exp(-pairs[..., 0])) ** 2)
+        angles += np.arcsin(sign[i] * sign[j] * cov / (variance + 1.0 + 1e-4))
+    p *= 0.125 + angles / (4.0 * np.pi)
+    # Every fifth draw is nearly independent of the last; the grid is right to 1e-3 of its cells.
+    for k in (0, 1):
+        cdf = np.cumsum(p.sum(axis=1 - k))
+        cdf = (cdf - 0.5 * p.sum(axis=1 - k)) / cdf[-1]
+        drawn = (np.array(path)[N_TUNED::5, k] - centre[k]) / spread[k]
+        assert kstest(np.interp(drawn, grid, cdf), "uniform").pvalue > 1e-5
+        # It says something that the prior does not.
+        assert np.abs(cdf - norm.cdf(grid)).max() > 0.05
+    assert state.theta.learnt.n_sweeps == N_TUNED  # and nothing more after tuning
 
 
 def walk(density, target, u, values, n, tune, seed=0):
@@ -126,13 +165,13 @@ def test_slices_against_a_grid():
     assert kstest(uniform, "uniform").pvalue > 1e-5
 
 
-def test_widths_are_learnt_while_tuning_only():
+def test_axes_are_learnt_while_tuning_only():
     density, target, u, theta = start()
-    *_, state = walk(density, target, u, theta, 20, tune=False)
-    np.testing.assert_array_equal(state.widths, np.ones(3))
-    *_, state = walk(density, target, u, theta, 20, tune=True)
-    assert (state.widths != 1.0).all()
-    np.testing.assert_array_equal(state.counts, np.full(3, 20.0))
+    *_, state = walk(density, target, u, theta, 30, tune=False)
+    assert not state.learnt.is_known
+    path, *_, state = walk(density, target, u, theta, 30, tune=True)
+    np.testing.assert_allclose(state.learnt.mean, np.average(path, axis=0, weights=range(1, 31)))
+    assert state.learnt.is_known
 
 
 def test_of_many_hyperparameters_a_few_move_at_a_time():

@@ -113,8 +113,10 @@ def functionals(theta, f, data):
 def after_steps(case, theta, f, data, rng):
     chain, density = SiteChain(4), Density(lambda v: model_at(v, case, data), CENTRE, SPREAD)
     if case.known:  # of the data alone
-        chain._reference.learn(SiteTarget(model_at(CENTRE, case, data), np.zeros(0)))
-    state = conjugate.init(f, slices.init(theta))
+        target = SiteTarget(model_at(CENTRE, case, data), np.zeros(0))
+        chain._reference.learn(target.ep(1e-2, None))
+    learnt = slices.Learnt(100, CENTRE, np.diag(SPREAD**2), 0.5)
+    state = conjugate.init(f, slices.SliceState(theta, learnt))
     model = model_at(theta, case, data)
     for _ in range(2):
         state, _ = chain.step(state, model, rng, hyperparameters=HyperparameterMove(density))

@@ -483,7 +483,12 @@ class ConjugateStep(SUNStep):
       their distributions at the end of each step.
 
     Hyperparameters move with f integrated out, because f all but determines those of a smooth
-    kernel: by slice sampling of :math:`p(\theta) N(y; \theta) N(u; 0, G_\theta) /
+    kernel. While a chain is tuned (from some 20 of its steps on) it learns their mean and
+    covariance; two proposals a step from a Student-t distribution with these are accepted or not,
+    with u integrated out as well by the mean weight of `n_proposals` draws (particle marginal
+    Metropolis-Hastings): nearly independent draws where the posterior is near such a distribution.
+    The more of them are refused, the more steps also do slice sampling, along axes that are learnt
+    in the same way, of :math:`p(\theta) N(y; \theta) N(u; 0, G_\theta) /
     \Phi_s(\gamma; \Gamma_\theta)`, with y the points. There u is what Murray & Adams call
     surrogate data, and the noisy predictor behind it stays as it is; where cut-points move, it
     keeps its place between them.
@@ -498,10 +503,11 @@ class ConjugateStep(SUNStep):
     Any other observation whose log probability is a sum of functions of one predictor each, affine
     in f, such as ``pm.Bernoulli(logit_p=f)`` or ``pm.Poisson``, is *sites*. There f and the
     hyperparameters, those of the likelihood among them, are moved by mirrored pairs from EP's
-    Gaussian: slices of the hyperparameters at fixed white vectors, whose mean weight stands in for
-    the evidence, and f from the same vectors. Exact whatever EP's error; rows beside sites are
-    drawn given f, and with it. ``pm.sample`` leaves them to NUTS where more than eight entries of
-    hyperparameters would move, or where a likelihood takes two functions not jointly affinely.
+    Gaussian: proposals and slices of the hyperparameters at fixed white vectors, whose mean weight
+    stands in for the evidence, and f from the same vectors. Exact whatever EP's error; rows beside
+    sites are drawn given f, and with it. ``pm.sample`` leaves them to NUTS where more than eight
+    entries of hyperparameters would move, or where a likelihood takes two functions not jointly
+    affinely.
 
     Where f has other children (a likelihood that couples its values, a potential), a line of PyMC's
     log says why the step is not picked and what to do, and a `NotConjugateWarning`, once for a
@@ -566,6 +572,8 @@ class ConjugateStep(SUNStep):
     .. [5] J. Geweke (1993), Bayesian treatment of the independent Student-t linear model,
        doi:10.1002/jae.3950080504.
     .. [6] I. Murray & M. M. Graham (2016), Pseudo-marginal slice sampling, arXiv:1510.02958.
+    .. [7] C. Andrieu, A. Doucet & R. Holenstein (2010), Particle Markov chain Monte Carlo methods,
+       doi:10.1111/j.1467-9868.2009.00736.x.
 
     Examples
     --------
@@ -595,7 +603,7 @@ class ConjugateStep(SUNStep):
     """
 
     name = "conjugate"
-    # Its draws are all but independent from the first: these only wipe out the start.
+    # Its draws are all but independent once moments of hyperparameters are known, roughly.
     default_tune_steps = 100
     stats_dtypes_shapes: ClassVar[dict[str, tuple[Any, Any]]] = {
         "accept": (np.float64, []),
