@@ -61,16 +61,17 @@ def effects(sd, observe):
 
 
 def by_quadrature(log_density, sd):
-    """Log densities of mu and y on the grid of mu, and means of u times those."""
+    """Log densities of mu and y on the grid of mu; means and squares of u given mu."""
     f = 0.5 + LEVEL[:, None] + sd * NODES
-    logs, means = norm.logpdf(LEVEL), []
+    logs, moments = norm.logpdf(LEVEL), []
     for i in range(N):
         scale = 2.0 if i == 0 else 1.0
         own = log_density(f + (scale - 1.0) * sd * NODES, i) + LOG_WEIGHTS
         total = logsumexp(own, axis=1)
-        means.append((np.exp(own - total[:, None]) * NODES * scale).sum(axis=1))
+        powers = np.stack([NODES * scale, (NODES * scale) ** 2])
+        moments.append(powers @ np.exp(own - total[:, None]).T)
         logs = logs + total
-    return logs, np.array(means)
+    return logs, *np.swapaxes(moments, 0, 1)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -79,17 +80,20 @@ def test_evidence_and_means_are_those_of_quadrature(case):
     with pm.Model() as model:
         effects(sd, observe)
     found = sg.integrate(model, draws=500, chains=4, random_seed=1, progressbar=False)["posterior"]
-    logs, means = by_quadrature(log_density, sd)
+    logs, means, squares = by_quadrature(log_density, sd)
     step = LEVEL[1] - LEVEL[0]
     error = found.attrs["log_evidence"] - logsumexp(logs) - np.log(step)
     # Five standard errors, of values round-off: a false alarm in a million seeds.
     assert abs(error) < 5 * found.attrs["log_evidence_se"] + 1e-6
     share = np.exp(logs - logsumexp(logs))
-    known = [share @ (0.5 + LEVEL), *(means @ share)]
+    known = np.array([share @ (0.5 + LEVEL), *(means @ share)])
+    variances = [share @ (0.5 + LEVEL) ** 2, *(squares @ share)] - known**2
     drawn = np.column_stack([found["mu"].values.ravel(), found["u"].values.reshape(-1, N)])
     ess = len(drawn) * found.attrs["relative_ess"]
     off = (drawn.mean(axis=0) - known) / (drawn.std(axis=0) / np.sqrt(ess))
     assert np.abs(off).max() < 5.0  # of seven means: a false alarm in 250,000 seeds
+    # The variance's error is twice a Gaussian's at most, of tails not far from one.
+    assert np.abs(drawn.var(axis=0) / variances - 1.0).max() < 10.0 * np.sqrt(2.0 / ess)
 
 
 @pytest.mark.parametrize("case", ["counts", "values", "censored"])
@@ -106,11 +110,13 @@ def test_evidences_at_all_hyperparameters_are_those_of_quadrature(case):
 
     def known(grid):
         each = [by_quadrature(log_density, x) for x in grid]
-        logs, means = (np.array(x) for x in zip(*each, strict=True))
+        logs, means, squares = (np.array(x) for x in zip(*each, strict=True))
         total = logsumexp(logs, axis=1)
         shares = np.exp(logs - total[:, None])
-        of_u = (shares * means[:, 0]).sum(axis=1)
-        return np.column_stack([total + log_step, shares @ (0.5 + LEVEL), of_u])
+        of_u = [(shares * x[:, 0]).sum(axis=1) for x in (means, squares)]
+        of_mu = [shares @ (0.5 + LEVEL) ** power for power in (1, 2)]
+        sds = [np.sqrt(square - mean**2) for mean, square in (of_mu, of_u)]
+        return np.column_stack([total + log_step, of_mu[0], of_u[0], *sds])
 
     # Of smooth functions a polynomial of degree 24 has all digits that are looked at.
     nodes = sd[0] + (sd[-1] - sd[0]) * (0.5 - 0.5 * np.cos(np.pi * (np.arange(25) + 0.5) / 25))
@@ -122,9 +128,10 @@ def test_evidences_at_all_hyperparameters_are_those_of_quadrature(case):
     assert ratio.std() < 0.05
     drawn, at = found["posterior"], found["posterior"]["sd"].values.ravel()
     values = np.column_stack([drawn["mu"].values.ravel(), drawn["u"].values.reshape(-1, N)[:, 0]])
-    off = values - true(at)[:, 1:]
-    # Of 4000 draws with weights of relative ESS above .5.
-    assert np.abs(off.mean(axis=0) / off.std(axis=0)).max() < 5.0 / np.sqrt(2000)
+    off = (values - true(at)[:, 1:3]) / true(at)[:, 3:]
+    # Of 4000 draws with weights of relative ESS above .5; for variances as above.
+    assert np.abs(off.mean(axis=0)).max() < 5.0 / np.sqrt(2000)
+    assert np.abs(off.var(axis=0) - 1.0).max() < 10.0 * np.sqrt(2.0 / 2000)
 
 
 def test_a_row_may_say_far_more_than_its_effect_leaves():
