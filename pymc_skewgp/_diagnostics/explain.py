@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from timeit import timeit
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -304,10 +304,11 @@ def _of_other(
 
 
 _SIDE_BY_SIDE = 8  # evidences, where they are made so
+_QUICK = 0.03  # seconds of one by EP, up to which modes are looked for
 
 
 def _cost(problem: IntegrationProblem) -> tuple[str, float]:
-    """What it takes, from the time of a few evidences at the start.
+    """What it takes, from the time of a few evidences at a mode, or at the start if these are slow.
 
     Raises
     ------
@@ -316,7 +317,8 @@ def _cost(problem: IntegrationProblem) -> tuple[str, float]:
     """
     evaluate, rng = Evaluations(problem.objective), np.random.default_rng(0)
     point, d = problem.origins[0], problem.origins[0].x.size
-    if problem.objective.coordinates.flat:
+    quick = d > 0 and _seconds(lambda: evaluate.values([point])) < _QUICK
+    if quick or problem.objective.coordinates.flat:
         point = proper_modes(problem, evaluate, rng)[0].point
     if not np.isfinite(evaluate.values([point])[0]).all():
         why = problem.objective.why_no_value(point)
@@ -324,13 +326,11 @@ def _cost(problem: IntegrationProblem) -> tuple[str, float]:
             raise NoValueError(why)
     count = problem.evidences(_DEFAULT.n_evidences) if d else 1
     some = _SIDE_BY_SIDE if count > _DEFAULT.n_evidences else 1
-    tasks, points = problem.latent.tasks, some * [point]
-    one = _seconds(lambda: evaluate.values(points)) / some
-    exact = (
-        _seconds(lambda: list(run_tasks(tasks(points), some * [1], N_CANDIDATES, rng, None))) / some
-    )
+    one = _seconds(lambda: evaluate.values(some * [point])) / some
+    tasks, drawn = problem.latent.tasks, (some * [1], N_CANDIDATES, rng, None)
+    exact = _seconds(lambda: list(run_tasks(tasks(some * [point]), *drawn))) / some
     rung = rungs(problem, _DEFAULT)[0] if d else EXACT
-    n_points = _evaluations(rung, d)
+    n_points = _evaluations(rung, d, count)
     seconds = max(n_points * one + count * exact, 0.1)
     if not d:
         return f"{seconds:.1f} s: an exact evidence of {_engine(problem)}.", seconds
@@ -347,14 +347,14 @@ def _seconds(run: Callable[[], Any]) -> float:
     return timeit(run, setup=run, number=1)
 
 
-def _evaluations(rung: int, d: int) -> int:
+def _evaluations(rung: int, d: int, n_evidences: int) -> int:
     """Of EP: searches for modes, then points."""
     if rung == EXACT:
         return 1
     searches = _ASCENT * (1 + n_restarts(d))
     if rung == CHAINS:
         return searches + _DEFAULT.chains * (_DEFAULT.tune + _DEFAULT.draws) * _LEAPFROG
-    return searches + evaluations(_DEFAULT, d)
+    return searches + evaluations(replace(_DEFAULT, n_evidences=n_evidences), d)
 
 
 def _engine(problem: IntegrationProblem) -> str:

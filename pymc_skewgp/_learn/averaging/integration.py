@@ -101,10 +101,10 @@ def rungs(problem: IntegrationProblem, settings: IntegrationSettings) -> list[in
 
 def evaluations(settings: IntegrationSettings, n_coordinates: int) -> int:
     """Of EP, about as many as the importance sampling takes where all goes well."""
+    wanted = max(settings.enough, settings.n_evidences)
     if n_coordinates <= settings.most_coordinates:
-        return 2 * settings.points_of_round(n_coordinates)
-    learnt = first_points(n_coordinates) + settings.learnt // 2
-    return learnt + 2 * max(settings.enough, settings.n_evidences)
+        return settings.points_of_round(n_coordinates) + wanted
+    return first_points(n_coordinates) + settings.learnt // 2 + 2 * wanted
 
 
 class Ladder:
