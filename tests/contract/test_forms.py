@@ -202,7 +202,7 @@ def over(model, name, axis):
     ("form", "method", "name", "axis"),
     [
         (effects, "surrogate", "tau_log__", np.linspace(-7.0, 3.0, 31)),
-        (product, "auto", "v", np.linspace(-4.5, 4.5, 16)),
+        (product, "auto", "v", np.linspace(-4.5, 4.5, 31)),
     ],
 )
 def test_over_hyperparameters(form, method, name, axis):

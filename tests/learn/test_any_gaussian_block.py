@@ -174,7 +174,7 @@ STEPS = np.repeat([0.0, 2.0], [5, 25]) + 0.7 * np.random.default_rng(0).standard
 
 def test_a_model_that_is_misread_has_no_answer(monkeypatch):
     """The likelihood at draws is compared with the model's own."""
-    monkeypatch.setattr("pymc_skewgp._model.graph.gaussian_terms.is_analytic", lambda *_: True)
+    monkeypatch.setattr("pymc_skewgp._model.graph.affine.is_analytic", lambda *_: True)
     with pytest.raises(RuntimeError, match="report the model"):
         sg.integrate(_with_a_change(STEPS), random_seed=0, progressbar=False)
 

@@ -210,7 +210,7 @@ REFUSED = {
     "y, a Normal variable, has no density.*sigma > 0": lambda: observed(
         line(), pm.HalfNormal("s") * MISSING
     ),
-    "the observations of y must be finite, found 1": lambda: observed(line(), 1.0, INFINITE),
+    "the observations of y must be finite": lambda: observed(line(), 1.0, INFINITE),
     r"y has observations of shape \(4,\) and a parameter of shape \(3,\)": lambda: observed(
         pm.Normal("b", shape=3)
     ),

@@ -88,7 +88,7 @@ class Actor:
     def __getattr__(self, method):
         def call(*arguments):
             name = method if method != "call" else arguments[0]
-            name = name if name != "total" else arguments[1][0]
+            name = name if name != "total" else arguments[1]
             wanted, count = Actor.lost_before
             Actor.seen += name == wanted
             if Actor.seen == count and name == wanted:
