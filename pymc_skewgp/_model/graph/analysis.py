@@ -224,12 +224,12 @@ def _is_conjugate(model: pm.Model, rv: Any) -> bool:
 def _grown(model: pm.Model, rv: Any, others: list[Any], *, rows_only: bool = False) -> Block:
     """The block of a variable: others join it until none is left that can."""
     below = {x: graph_sites.children(model, x) for x in others}
-    wanted = [rv]
+    found, wanted = _observed(model, [rv], below, rows_only), [rv]  # alone it is a block, too
     while more := _beside(wanted, others, below):
         wanted += more
     members = [x for x in model.free_RVs if x in wanted]
     try:  # at once, which is one look at the observations in place of one for each
-        found = _observed(model, members, below, rows_only)
+        found = found if len(wanted) == 1 else _observed(model, members, below, rows_only)
     except (NotSitesError, NotConjugateError):
         members, found = _grown_one_by_one(model, rv, wanted, below, rows_only)
     if not rows_only:  # what the mean of a function depends on is a hyperparameter
@@ -243,8 +243,7 @@ def _grown(model: pm.Model, rv: Any, others: list[Any], *, rows_only: bool = Fal
 def _grown_one_by_one(
     model: pm.Model, rv: Any, others: list[Any], below: dict[Any, list[Any]], rows_only: bool
 ) -> tuple[list[Any], _Observations]:
-    members = [rv]
-    found = _observed(model, members, below, rows_only)
+    found, members = _observed(model, [rv], below, rows_only), [rv]
     grows = True
     while grows:
         grows = False
