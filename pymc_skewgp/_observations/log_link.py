@@ -90,11 +90,11 @@ def log_link_summary(
 
 
 class _LogLink(ClosedFormSites):
+    """What values with mean E e^f have in common; E is 1 where there is no exposure."""
+
     given_mean: Callable[[FloatArray, np.random.Generator], Data]  # new values
     # a and b of the variance a mu + b mu^2 given the mean mu.
     variance: Callable[[], tuple[float, float]]
-    """What values with mean E e^f have in common; E is 1 where there is no exposure."""
-
     exposure: Any = 1.0
 
     def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
