@@ -223,7 +223,8 @@ class _RowsTogether:
             t._replace(factor=np.hstack([t.factor, x])) for t, x in zip(each, zeros, strict=True)
         ]
         self._all = terms = FactorTerms(*map(np.stack, zip(*wide, strict=True)))
-        self.own, self.shape = own, _ = OwnCoordinates.of(terms), terms.offset.shape
+        self.own, self.shape = OwnCoordinates.of(terms), terms.offset.shape
+        own = self.own
         self.factor = terms.factor[..., own.order]
         sites = [own for _, own in known if own is not None]
         products = start.products and start.products.repeated(n)
@@ -318,17 +319,17 @@ class SitesByEP(EvidenceByEP):
         waiting = iter(known)
         ahead = list(islice(waiting, 1))  # all are alike, and too large to be kept
         every = chain(ahead, waiting)
-        if None in ahead or not all(_are_sites_alone(*x) for x in ahead if x):
+        if None in ahead or not all(_sites_alone(*x) for x in ahead if x):
             return super().values(every)
         return self._factors.values(each and _of_covariance(*each) for each in every)
 
 
-def _are_sites_alone(terms: EvidenceTerms, sites: SitesGiven | None) -> bool:
-    """Whether there are no rows beside log-concave sites, nor signs."""
+def _sites_alone(terms: EvidenceTerms, sites: SitesGiven | None) -> Known | None:
+    """`_of_covariance`; None where there are rows or signs beside sites that go by factors."""
     if sites is None or terms.lower.size > sites.size or terms.counts.size > 1:
-        return False
+        return None
     known = _of_covariance(terms, sites)
-    return known is not None and go_by_factors(known[0].factor, -terms.lower, sites)
+    return known if known and go_by_factors(known[0].factor, -terms.lower, sites) else None
 
 
 # Operations n r^2 of a sweep up to which coordinates as many as rows take no longer than the
@@ -364,16 +365,14 @@ def operations_of_draws(terms: FactorTerms | EvidenceTerms, sites: SitesGiven | 
     if isinstance(terms, EvidenceTerms):
         if sites is None:
             return float(max(terms.n_rows, 1)) ** 3
-        if not _are_sites_alone(terms, sites):
+        alone = _sites_alone(terms, sites)
+        if alone is None:
             return np.inf
-        known = _of_covariance(terms, sites)
-        assert known is not None  # as it was just now
-        terms = known[0]
+        terms, sites = alone[0], None  # they are log-concave
     n, r = terms.factor.shape
-    if sites is not None:
-        k = terms.value.size
-        if not _are_log_concave(terms.factor[k:], terms.offset[k:], sites):
-            return np.inf
+    k = terms.value.size
+    if sites and not _are_log_concave(terms.factor[k:], terms.offset[k:], sites):
+        return np.inf
     return n * (r * r + _OF_A_ROW)
 
 
