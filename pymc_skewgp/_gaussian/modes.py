@@ -7,7 +7,7 @@ of each mode the factors that it leaves unexplained. Climbs between whose ends t
 falls are at one mode; Laplace's evidence compares the modes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -41,10 +41,27 @@ POWER = 0.4  # of the factors, in a mode's wider Gaussian
 
 
 class Target(NamedTuple):
-    """Factors of predictors of the coordinates."""
+    """Factors of predictors of the coordinates.
+
+    Attributes
+    ----------
+    sites : SiteLogDensity
+    slopes : SlopeFunction
+        Second derivatives of factors of several predictors are bounds.
+    turned : callable, optional
+        Of factors of several predictors: for values of these, less their offset, other rows of the
+        same span, in which the Hessian is diagonal, and minus its entries.
+    """
 
     sites: cg.SiteLogDensity
     slopes: SlopeFunction
+    turned: Callable[[FloatArray], tuple[FloatArray, FloatArray]] | None = None
+
+    def bends(self, off: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Rows (n, r) and minus the second derivatives along each, at predictors less offset."""
+        if self.turned is not None:
+            return self.turned(off)
+        return self.sites.factor, -self.slopes((self.sites.offset + off)[None])[1][0]
 
     @classmethod
     def joined(cls, parts: Sequence["Target"]) -> "Target":
@@ -61,9 +78,15 @@ class Target(NamedTuple):
             first, second = (np.concatenate(x, axis=-1) for x in zip(*found, strict=True))
             return first, second
 
+        def turned(off: FloatArray) -> tuple[FloatArray, FloatArray]:
+            rows, bends = zip(*(part.bends(off[at]) for part, at in own), strict=True)
+            return np.vstack(rows), np.concatenate(bends)
+
         offset = np.concatenate([part.sites.offset for part in parts])
         factor = np.vstack([part.sites.factor for part in parts])
-        return cls(cg.SiteLogDensity(log_prob, offset, factor), slopes)
+        several = any(part.turned for part in parts)
+        density = cg.SiteLogDensity(log_prob, offset, factor)
+        return cls(density, slopes, turned if several else None)
 
 
 class Mode(NamedTuple):
@@ -92,12 +115,13 @@ def find_modes(target: Target, mean: FloatArray) -> list[Mode]:
     One of these starts at `mean`, that of EP's Gaussian.
     """
     with np.errstate(all="ignore"):
-        return _Search(*target).modes(mean)
+        return _Search(target).modes(mean)
 
 
 class _Search:
-    def __init__(self, sites: cg.SiteLogDensity, slopes: SlopeFunction) -> None:
-        self._sites, self._slopes = sites, slopes
+    def __init__(self, target: Target) -> None:
+        sites, slopes, _ = target
+        self._target, self._sites, self._slopes = target, sites, slopes
         sd = np.sqrt(np.einsum("ij,ij->i", sites.factor, sites.factor))
         at = _REACH * np.linspace(-1.0, 1.0, _SCAN)[:, None] * sd
         logs = sites.log_prob(sites.offset + at)
@@ -126,10 +150,10 @@ class _Search:
         value[np.isnan(value)] = -np.inf
         return value
 
-    def _derivatives(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Gradient of columns, and minus the second derivatives of the factors, as columns."""
-        first, second = self._slopes(self._sites.offset + (self._sites.factor @ c).T)
-        return self._sites.factor.T @ first.T - c, -second.T
+    def _gradient(self, c: FloatArray) -> FloatArray:
+        """Of columns."""
+        first = self._slopes(self._sites.offset + (self._sites.factor @ c).T)[0]
+        return np.asarray(self._sites.factor.T @ first.T - c)
 
     def _gaussian(self, tau: FloatArray, nu: FloatArray) -> cg.CoordinateGaussian:
         return cg.coordinate_gaussian(self._sites.factor, tau, nu)
@@ -195,7 +219,7 @@ class _Search:
         c, value = c[:, np.isfinite(value)], value[np.isfinite(value)]
         scale, left = np.ones(value.size), np.arange(value.size)
         for _ in range(_STEPS):
-            half = self._metric.spread.T @ self._derivatives(c[:, left])[0]
+            half = self._metric.spread.T @ self._gradient(c[:, left])
             moving = np.einsum("ij,ij->j", half, half) >= _GAIN
             left, half = left[moving], half[:, moving]
             if not left.size:
@@ -251,9 +275,9 @@ class _Search:
         value = self._value(c)
         zero = np.zeros(self._sites.offset.size)
         for _ in range(_NEWTON_STEPS):
-            gradient, bends = self._derivatives(c)
-            half = self._gaussian(np.maximum(bends[:, 0], 0.0), zero).spread
-            white = half.T @ gradient
+            rows, bends = self._target.bends(self._sites.factor @ c[:, 0])
+            half = cg.coordinate_gaussian(rows, np.maximum(bends, 0.0), zero).spread
+            white = half.T @ self._gradient(c)
             step, decrement = half @ white, float(white[:, 0] @ white[:, 0])
             if decrement < _DECREMENT:
                 break
@@ -268,8 +292,8 @@ class _Search:
 
     def _laplace(self, c: FloatArray, value: float) -> Mode | None:
         factor, mean = self._sites.factor, c[:, 0]
-        tau = self._derivatives(c)[1][:, 0]
-        precision = factor.T @ (tau[:, None] * factor)
+        rows, tau = self._target.bends(factor @ mean)
+        precision = rows.T @ (tau[:, None] * rows)
         precision[np.diag_indices_from(precision)] += 1.0
         try:
             gaussian = cg.CoordinateGaussian(mean, np.linalg.cholesky(precision))
@@ -278,7 +302,8 @@ class _Search:
         eta = factor @ mean
         kept = np.maximum(tau, 0.0)
         first = self._slopes((self._sites.offset + eta)[None])[0][0]
-        wide = cg.CoordinateGaussian(mean, self._gaussian(POWER * kept, 0.0 * kept).chol)
+        wide = cg.coordinate_gaussian(rows, POWER * kept, 0.0 * kept)
+        wide = cg.CoordinateGaussian(mean, wide.chol)
         evidence = value - float(np.log(gaussian.chol.diagonal()).sum())
         return Mode(gaussian, wide, kept, first + kept * eta, evidence)
 

@@ -92,7 +92,7 @@ class FactorEvidence:
             found.append(-np.inf)
             if each is None or not _are_finite(each[0]):
                 continue
-            waiting[i], size = each, size or n_together(each[0])
+            waiting[i], size = each, size or n_together(*each)
             if len(waiting) >= size:
                 self._add_values(waiting, found)
                 waiting = {}
@@ -145,8 +145,10 @@ _MOST_OPERATIONS, _ROWS_TOGETHER, _SWEEPS_TOGETHER = 3 * 10**7, 1000, 20
 _DRAWS = 1024
 
 
-def n_together(terms: FactorTerms) -> int:
+def n_together(terms: FactorTerms, sites: SitesGiven | None) -> int:
     """How many such terms go side by side."""
+    if sites is not None and sites.several:
+        return 1
     n, r = terms.factor.shape
     r -= OwnCoordinates.of(terms).size
     return max(2, _ROWS_TOGETHER // n) if n * r * r <= _MOST_OPERATIONS else 1
@@ -198,7 +200,7 @@ def _ends(
     known: Sequence[Known], start: FactorStart
 ) -> tuple[list[FactorStart | None], "_RowsTogether", SideBySide] | None:
     if len(known) < 2:
-        return None
+        return None  # as of several predictors
     rows = _RowsTogether(known, start)
     try:
         with no_warnings(), np.errstate(all="ignore"):
@@ -371,6 +373,8 @@ def operations_of_draws(terms: FactorTerms | EvidenceTerms, sites: SitesGiven | 
         terms, sites = alone[0], None  # they are log-concave
     n, r = terms.factor.shape
     k = terms.value.size
+    if sites and sites.several:
+        return np.inf
     if sites and not _are_log_concave(terms.factor[k:], terms.offset[k:], sites):
         return np.inf
     return n * (r * r + _OF_A_ROW)

@@ -8,7 +8,7 @@ derivatives of log p in the predictor :math:`\eta_i = a_i + F_i c`, and of rows 
 """
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from pymc_skewgp._gaussian.blocks.ep import (
     fit_blocks,
     gaussian_of,
 )
-from pymc_skewgp._gaussian.blocks.rows import FactorGradient, Pattern, RowBlock, row_block
+from pymc_skewgp._gaussian.blocks.rows import FactorGradient, Pattern, row_block
+from pymc_skewgp._gaussian.blocks.several import SeveralBlock, SeveralGradient
 from pymc_skewgp._gaussian.coordinate_gaussian import (
     CoordinateGaussian,
 )
@@ -30,6 +31,7 @@ from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior.blocks_at import (
     LearntFunctions,
     LearntRows,
+    LearntSeveral,
     LearntSites,
     slopes_of_limits,
 )
@@ -100,8 +102,8 @@ class OwnCoordinates(NamedTuple):
         return self.rows.size
 
     @classmethod
-    def of(cls, terms: FactorTerms) -> "OwnCoordinates":
-        """Of terms, or of stacked ones; none of rows that stand for several."""
+    def of(cls, terms: FactorTerms, several: bool = False) -> "OwnCoordinates":
+        """Of terms, or of stacked ones; none of rows that stand for several, or see several."""
         n, r = terms.factor.shape[-2:]
         moved = (terms.factor != 0.0).reshape(-1, n, r).any(axis=0)
         repeated, k = np.zeros(n, dtype=bool), terms.value.shape[-1]
@@ -109,7 +111,7 @@ class OwnCoordinates(NamedTuple):
             repeated[:k] = (terms.counts != 1.0).reshape(-1, k).any(axis=0)
         alone = np.flatnonzero((moved.sum(axis=0) == 1) & ~repeated[moved.argmax(axis=0)])
         rows, first = np.unique(moved[:, alone].argmax(axis=0), return_index=True)
-        most = r - 1 if _FEWEST * rows.size >= r else 0
+        most = r - 1 if _FEWEST * rows.size >= r and not several else 0
         rows, columns = rows[:most], alone[first][:most]
         noise = np.zeros(terms.offset.shape)
         noise[..., rows] = terms.factor[..., rows, columns] ** 2
@@ -171,16 +173,20 @@ class FactorRows:
         self.terms, self.sites = terms, sites
         self._start = start
         self.parts = parts = parts_of(terms, sites, None if start is None else start.products)
-        self.own = own = OwnCoordinates.of(terms)
+        self.own = own = OwnCoordinates.of(terms, sites is not None and bool(sites.several))
         self._factor = terms.factor[:, own.order]
         patterns = [None] * len(parts) if start is None else start.patterns
-        self._of_ep = [
-            row_block(self._factor[rows, own.size :], part.with_noise(own.noise[rows]), pattern)
-            for (rows, part), pattern in zip(parts, patterns, strict=True)
-        ]
+        self._of_ep: list[Any] = []  # RowBlock or SeveralBlock
+        for (rows, part), pattern in zip(parts, patterns, strict=True):
+            factor = self._factor[rows, own.size :]
+            if isinstance(part, LearntSeveral):
+                self._of_ep.append(SeveralBlock(factor, part))
+            else:
+                part = part.with_noise(own.noise[rows]) if own.size else part
+                self._of_ep.append(row_block(factor, part, pattern))
 
     @cached_property
-    def _blocks(self) -> list[RowBlock]:
+    def _blocks(self) -> list[Any]:
         """Of all coordinates."""
         if not self.own.size:
             return self._of_ep
@@ -205,8 +211,13 @@ class FactorRows:
     def _begin(self, sites: Sites) -> LocalBlocks:
         each = zip(self._of_ep, self.parts, self._exact(sites), strict=True)
         for block, (rows, _), known in each:
-            block.tau, block.nu = through_noise(*known, self.own.noise[rows])
+            block.tau, block.nu = self._through(known, self.own.noise[rows])
         return LocalBlocks(self._of_ep)
+
+    def _through(
+        self, sites: tuple[FloatArray, FloatArray], noise: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        return through_noise(*sites, noise) if self.own.size else sites
 
     def _ended(self, start: FactorStart) -> BlockEP:
         """What EP would find by one more sweep, which says whether sites are log-concave."""
@@ -229,7 +240,7 @@ class FactorRows:
         """After `fit`."""
         products = products_of(self.parts)
         sites = [
-            through_noise(block.tau, block.nu, -self.own.noise[rows])
+            self._through((block.tau, block.nu), -self.own.noise[rows])
             for block, (rows, _) in zip(self._of_ep, self.parts, strict=True)
         ]
         patterns = [block.pattern for block in self._of_ep]
@@ -267,11 +278,13 @@ class FactorRows:
     def slopes(self, eta: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
         """Two derivatives of log p of each row of each part, once, at predictors less offset.
 
-        Of shape (N, n) each.
+        Of shape (N, n) each; of several predictors (N, n K), and second ones (N, n, K, K).
         """
         found = []
         for own, part in self.parts:
-            if isinstance(part, LearntRows):
+            if isinstance(part, LearntSeveral):
+                found.append(part.slopes(eta[:, own]))
+            elif isinstance(part, LearntRows):
                 found.append(part.slopes(slice(None), np.ascontiguousarray(eta[:, own])))
             else:
                 assert self.sites is not None
@@ -283,15 +296,19 @@ class FactorRows:
     ) -> tuple[FactorTerms, list[FloatArray]]:
         """Of the exact evidence, by weighted draws of the coordinates, shape (N, r)."""
         eta = c @ self._factor.T
-        found, numbers = [], []
+        found: list[FactorGradient | SeveralGradient] = []
+        numbers = []
         for (own, part), (first, second) in zip(self.parts, self.slopes(eta), strict=True):
             counts = part.counts
             pulled = weights[:, None] * first
             factor = (counts * pulled).T @ c
             offset = counts * pulled.sum(axis=0)
-            noise = 0.5 * counts * (weights @ (first**2 + second))
-            found.append(FactorGradient(factor, offset, noise, offset, offset))
-            if isinstance(part, LearntRows):
+            found.append(FactorGradient(factor, offset, offset, offset, offset))
+            if isinstance(part, LearntSeveral):
+                every = np.broadcast_to(weights[:, None], (len(c), part.shape[0]))
+                numbers.append(part.in_parameters(eta[:, own], every))
+            elif isinstance(part, LearntRows):
+                noise = 0.5 * counts * (weights @ (first**2 + second))
                 value = np.where(np.isnan(self.terms.value), 0.0, -offset)
                 limits = [x - self.terms.offset[own] for x in (self.terms.lower, self.terms.upper)]
                 deviation = np.sqrt(self.terms.noise)
@@ -309,14 +326,13 @@ class FactorRows:
         return self._in_terms(found, numbers)
 
     def _in_terms(
-        self, found: list[FactorGradient], numbers: list[list[FloatArray]]
+        self,
+        found: list[FactorGradient | SeveralGradient],
+        numbers: list[list[FloatArray]],
     ) -> tuple[FactorTerms, list[FloatArray]]:
         k = self.terms.value.size
-        rows, parameters = [np.zeros(0)] * 4, []
-        if k:
-            rows = [np.where(np.isfinite(x), x, 0.0) for x in numbers[0]]
-        if self.sites is not None:
-            parameters = numbers[-1]
+        rows = [np.where(np.isfinite(x), x, 0.0) for x in numbers[0]] if k else [np.zeros(0)] * 4
+        parameters = [x for own in numbers[int(k > 0) :] for x in own]
         factor = np.empty(self.terms.factor.shape)
         factor[:, self.own.order] = np.concatenate([x.factor for x in found])
         wrt = FactorTerms(
@@ -364,7 +380,8 @@ class FactorRows:
     def _exact(self, sites: Sites) -> Sites:
         """Of points their own, which are exact."""
         found = [(tau.copy(), nu.copy()) for tau, nu in sites]
-        set_points(self.terms, *found[0])
+        if self.terms.value.size:
+            set_points(self.terms, *found[0])
         return found
 
     def _log_density(self, c: FloatArray) -> float:
@@ -376,7 +393,11 @@ class FactorRows:
         found = []
         with np.errstate(all="ignore"):
             slopes = self.slopes(eta[None])
-        for (own, _), (first, second) in zip(self.parts, slopes, strict=True):
+        each = zip(self.parts, self._blocks, slopes, strict=True)
+        for (own, _), block, (first, second) in each:
+            if isinstance(block, SeveralBlock):
+                found.append(block.about(eta[own]))
+                continue
             tau = np.where(second[0] < 0.0, -second[0], 0.0)
             tau = np.where(np.isfinite(tau), tau, 0.0)
             pull = np.where(np.isfinite(first[0]), first[0], 0.0)
@@ -395,14 +416,20 @@ def parts_of(
         columns = [x.ravel() for x in (terms.lower, terms.upper, terms.value, terms.noise)]
         offset = terms.offset[..., :k].ravel()
         parts.append((slice(0, k), LearntRows(columns, offset, np.zeros(offset.size), counts)))
-    if sites is not None:
-        offset = terms.offset[..., k:].ravel()
-        sd = np.sqrt(np.einsum("...i,...i->...", *[terms.factor[..., k:, :]] * 2)).ravel()
+    if sites is None:
+        return parts
+    end = terms.offset.shape[-1] - sum(own.size * own.width for own in sites.several)
+    if end > k:
+        offset = terms.offset[..., k:end].ravel()
+        sd = np.sqrt(np.einsum("...i,...i->...", *[terms.factor[..., k:end, :]] * 2)).ravel()
         functions = LearntFunctions(sites, offset, np.zeros(offset.size), sd, products)
-        parts.append((slice(k, None), functions))
+        parts.append((slice(k, end), functions))
+    for own in sites.several:
+        rows = slice(end, end := end + own.size * own.width)
+        parts.append((rows, LearntSeveral(own, terms.offset[rows])))
     return parts
 
 
-def products_of(parts: list[tuple[slice, LearntSites]]) -> KnownProducts | None:
-    last = parts[-1][1]
-    return last.factors.known if isinstance(last, LearntFunctions) else None
+def products_of(parts: list[tuple[slice, Any]]) -> KnownProducts | None:
+    known = [part.factors.known for _, part in parts if isinstance(part, LearntFunctions)]
+    return known[0] if known else None

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -199,6 +199,11 @@ class SitesGiven:
         Whether any are to be learnt.
     log_concave : bool
         Whether all are known to be, wherever the predictors are.
+    width : int
+        Number K of predictors of each, those of one after those of another: arrays of predictors
+        have the shape (..., m K), and second derivatives (..., m, K, K).
+    several : tuple of SitesGiven
+        More, of several predictors each, which come after these.
     """
 
     size: int
@@ -208,6 +213,11 @@ class SitesGiven:
     in_parameters: Callable[[FloatArray, FloatArray], list[FloatArray]] = _no_parameters
     has_parameters: bool = False
     log_concave: bool = False
+    width: int = 1
+    several: "tuple[SitesGiven, ...]" = ()
+
+
+_NOTHING = SitesGiven(0, lambda eta: eta, lambda eta: (eta, eta), log_concave=True)
 
 
 class SiteFamily(Protocol):
@@ -257,6 +267,10 @@ class LikelihoodFamily:
 
 def joined_sites(parts: Sequence[SitesGiven]) -> SitesGiven:
     """Sites of several kinds, one kind after the other; of one kind these themselves."""
+    several = tuple(part for part in parts if part.width > 1)
+    if several:
+        single = [part for part in parts if part.width == 1]
+        return replace(joined_sites(single) if single else _NOTHING, several=several)
     if len(parts) == 1:
         return parts[0]
     joined = _Parts(parts)

@@ -20,6 +20,7 @@ from pymc_skewgp._gaussian.blocks import groups as grouped
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.functions import FunctionSites
 from pymc_skewgp._gaussian.blocks.rows import FactorGradient, RowBlock, RowSites
+from pymc_skewgp._gaussian.blocks.several import SeveralGradient, SeveralSites
 from pymc_skewgp._gaussian.weights import Estimate, IntArray
 from pymc_skewgp._observations.constraint import pseudo_point_rows
 from pymc_skewgp._observations.likelihood import Data
@@ -31,7 +32,7 @@ from pymc_skewgp._validation import FloatArray
 # Sites of rows that know derivatives in the numbers that they are made of.
 
 Arrays = tuple[FloatArray, ...]
-type LearntSites = LearntRows | LearntFunctions | LearntRepeats
+type LearntSites = LearntRows | LearntFunctions | LearntRepeats | LearntSeveral
 _NO_SLOPE = np.zeros(())
 
 
@@ -101,6 +102,26 @@ class LearntFunctions(FunctionSites):
         if not self._sites.has_parameters:
             return []
         return self._sites.in_parameters(*self.nodes(found))
+
+
+class LearntSeveral(SeveralSites):
+    """Functions of several predictors each: the numbers are their parameters."""
+
+    counts = 1.0
+
+    def __init__(self, sites: SitesGiven, offset: FloatArray) -> None:
+        super().__init__(sites.log_prob, sites.slopes, offset, sites.width)
+        self._sites = sites
+
+    def slopes_of_numbers(self, found: SeveralGradient) -> list[FloatArray]:
+        """In each parameter."""
+        return self.in_parameters(found.nodes, found.weights)
+
+    def in_parameters(self, eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
+        """Of the sum of weights (N, n) times log p, at predictors less their offset."""
+        if not self._sites.has_parameters:
+            return []
+        return self._sites.in_parameters(self._offset + eta, weights)
 
 
 class LearntRepeats(FunctionSites):

@@ -6,7 +6,7 @@ precision :math:`T = (I + \mathrm{diag}(\tau) S)^{-1} \mathrm{diag}(\tau)`.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
@@ -165,7 +165,7 @@ class DenseRows:
         """Of each group, shape (n, m, m), for coordinates of covariance spread spread'."""
         n, m, r = self._groups.shape
         found = np.empty((n, m, m))
-        for some in _slices(n, _AT_ONCE // m):
+        for some in slices_of(n, _AT_ONCE // m):
             white = (self._groups[some].reshape(-1, r) @ spread).reshape(-1, m, r)
             found[some] = white @ white.swapaxes(1, 2)
         return found
@@ -174,7 +174,7 @@ class DenseRows:
         """Sum over the groups of F_i' W_i F_i, for precisions W of shape (n, m, m)."""
         n, m, r = self._groups.shape
         found = np.zeros((r, r))
-        for some in _slices(n, _AT_ONCE // m):
+        for some in slices_of(n, _AT_ONCE // m):
             rows = self._groups[some]
             found += rows.reshape(-1, r).T @ (weight[some] @ rows).reshape(-1, r)
         return 0.5 * (found + found.T)
@@ -192,7 +192,7 @@ class DenseRows:
         """
         n, m, r = self._groups.shape
         found = np.empty((n, m, r))
-        for some in _slices(n, _AT_ONCE // m):
+        for some in slices_of(n, _AT_ONCE // m):
             moved = (precision[some] @ self._groups[some]).reshape(-1, r) @ spread
             found[some] = weight[some][:, :, None] * mean - (moved @ spread.T).reshape(-1, m, r)
         return found
@@ -244,7 +244,7 @@ class FunctionRows:
         r, n_functions = self._phi.shape[1], self._mixing.shape[2]
         found = np.empty((self._phi.shape[0], n_functions, n_functions))
         rows = [spread[a * r : (a + 1) * r, a * r :] for a in range(n_functions)]
-        for some in _slices(found.shape[0], _AT_ONCE // n_functions):
+        for some in slices_of(found.shape[0], _AT_ONCE // n_functions):
             white = [self._phi[some] @ own for own in rows]
             for a in range(n_functions):
                 for b in range(a + 1):
@@ -257,7 +257,7 @@ class FunctionRows:
         r, n_functions = self._phi.shape[1], self._mixing.shape[2]
         between = self._mixing.swapaxes(1, 2) @ weight @ self._mixing
         found = np.zeros((n_functions, r, n_functions, r))
-        for some in _slices(between.shape[0], _AT_ONCE):
+        for some in slices_of(between.shape[0], _AT_ONCE):
             phi = self._phi[some]
             for a in range(n_functions):
                 half = phi * np.sqrt(np.maximum(between[some, a, a], 0.0))[:, None]
@@ -285,7 +285,7 @@ class FunctionRows:
         sites = precision @ mixing
         between = mixing.swapaxes(1, 2) @ sites
         in_phi = np.einsum("ij,ijk->ik", weight, mixing) @ centre
-        for some in _slices(in_phi.shape[0], _AT_ONCE):
+        for some in slices_of(in_phi.shape[0], _AT_ONCE):
             phi = self._phi[some]
             for a in range(n_functions):
                 for b in range(a + 1):
@@ -299,15 +299,15 @@ class FunctionRows:
 type GroupPredictors = DenseRows | FunctionRows
 
 
-def _slices(n: int, size: int) -> list[slice]:
+def slices_of(n: int, size: int) -> list[slice]:
     size = max(size, 1)
     return [slice(i, i + size) for i in range(0, n, size)]
 
 
-_PREDICTORS = 2**18  # at a time, of weights: they stay in the cache
+PREDICTORS = 2**18  # at a time, of weights: they stay in the cache
 
 
-class _OfPredictors(NamedTuple):
+class OfPredictors(NamedTuple):
     """Sites of eta: precision T, shift h = (I + tau S)^-1 nu, and (I + tau S)^-1 itself."""
 
     precision: FloatArray
@@ -354,7 +354,7 @@ class GroupBlock(SiteSteps):
     sites : GroupSites
     """
 
-    def __init__(self, predictors: GroupPredictors, sites: GroupSites) -> None:
+    def __init__(self, predictors: GroupPredictors, sites: Any) -> None:
         n, m = sites.shape
         super().__init__(n * m)
         self.predictors, self._sites = predictors, sites
@@ -383,7 +383,7 @@ class GroupBlock(SiteSteps):
         of_u = self._marginals(sites)
         gap, log_scales = self.step_towards(of_u.mean.ravel(), of_u.variance.ravel(), self._sites)
         new = self._of_predictors(*self._new)
-        pull = new.shift - sites.shift - _times(new.precision - sites.precision, centre)
+        pull = new.shift - sites.shift - times(new.precision - sites.precision, centre)
         log_det = np.linalg.slogdet(sites.left)[1].sum()
         constant = 0.5 * float(log_det) + 0.5 * float((nu * of_u.moved).sum())
         return Tilts(gap, self.predictors.pull(pull), log_scales + constant, self.remember())
@@ -391,19 +391,19 @@ class GroupBlock(SiteSteps):
     def log_prob(self, coordinates: FloatArray) -> FloatArray:
         """Sum over the groups of log p, for columns of coordinates (r, N)."""
         total = np.zeros(coordinates.shape[1])
-        for groups in self._slices(total.size):
-            eta = self.predictors.at(groups, coordinates)
-            total += self._sites.log_probs(groups, eta).sum(axis=0)
+        for groups, draws in self._tiles(total.size):
+            eta = self.predictors.at(groups, coordinates[:, draws])
+            total[draws] += self._sites.log_probs(groups, eta).sum(axis=0)
         return total
 
     def pair_log_probs(self, centre: FloatArray, off: FloatArray) -> FloatArray:
         """The same of centre + off and centre - off, shape (2, N), by one product for both."""
         totals = np.zeros((2, off.shape[1]))
         middle = self.predictors.at(slice(None), centre[:, None])
-        for groups in self._slices(off.shape[1]):
-            eta = self.predictors.at(groups, off)
-            totals[0] += self._sites.log_probs(groups, middle[groups] + eta).sum(axis=0)
-            totals[1] += self._sites.log_probs(groups, middle[groups] - eta).sum(axis=0)
+        for groups, draws in self._tiles(off.shape[1]):
+            eta = self.predictors.at(groups, off[:, draws])
+            totals[0, draws] += self._sites.log_probs(groups, middle[groups] + eta).sum(axis=0)
+            totals[1, draws] += self._sites.log_probs(groups, middle[groups] - eta).sum(axis=0)
         return totals
 
     def missing(self, n_draws: int) -> float:
@@ -428,24 +428,24 @@ class GroupBlock(SiteSteps):
         self._mean = self.predictors.at(slice(None), mean[:, None])[:, :, 0]
         self._cov = self.predictors.covariances(spread)
         of_u, precision = self._marginals(sites), sites.precision
-        offset = sites.shift - _times(precision, self._mean)
+        offset = sites.shift - times(precision, self._mean)
         noise = offset[:, :, None] * offset[:, None, :] + precision @ self._cov @ precision
         noise = 0.5 * (noise - precision)
         tau, nu = self.tau.reshape(shape), self.nu.reshape(shape)
         centre, left = cavity(of_u.mean, of_u.variance, tau, nu, LEAST_CAVITY / of_u.variance)
         return GroupGradient(offset, noise, precision, centre, np.sqrt(left))
 
-    def _marginals(self, sites: _OfPredictors) -> _Marginals:
+    def _marginals(self, sites: OfPredictors) -> _Marginals:
         """Of u, from those of the predictors."""
         # u given eta and its sites, and u with eta averaged over.
         given = self._sites.noise @ sites.left
         gain = sites.left.swapaxes(1, 2)
         cov = gain @ self._cov @ sites.left + given
-        moved = _times(given, self.nu.reshape(self._sites.shape))
+        moved = times(given, self.nu.reshape(self._sites.shape))
         variance = np.maximum(np.einsum("ijj->ij", cov), 1e-300)
-        return _Marginals(_times(gain, self._mean) + moved, variance, moved)
+        return _Marginals(times(gain, self._mean) + moved, variance, moved)
 
-    def _of_predictors(self, tau: FloatArray, nu: FloatArray) -> _OfPredictors:
+    def _of_predictors(self, tau: FloatArray, nu: FloatArray) -> OfPredictors:
         n, m = self._sites.shape
         tau, nu = tau.reshape(n, m), nu.reshape(n, m)
         left = tau[:, :, None] * self._sites.noise
@@ -453,13 +453,17 @@ class GroupBlock(SiteSteps):
         left = np.linalg.inv(left)
         precision = left * tau[:, None, :]
         precision = 0.5 * (precision + precision.swapaxes(1, 2))
-        return _OfPredictors(precision, _times(left, nu), left)
+        return OfPredictors(precision, times(left, nu), left)
+
+    def _tiles(self, n_draws: int) -> list[tuple[slice, slice]]:
+        """Groups and draws at a time."""
+        return [(some, slice(None)) for some in self._slices(n_draws)]
 
     def _slices(self, n_draws: int) -> list[slice]:
         n, m = self._sites.shape
-        return _slices(n, _PREDICTORS // max(n_draws * m, 1))
+        return slices_of(n, PREDICTORS // max(n_draws * m, 1))
 
 
-def _times(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Of each group: (n, k, m) times (n, m)."""
-    return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
+def times(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Of each group: (n, k, m) times (..., n, m)."""
+    return np.asarray((matrices @ vectors[..., None])[..., 0])

@@ -218,7 +218,7 @@ class SiteSteps(ABC):
         self._counts = counts
         self.tau, self.nu = np.zeros(size), np.zeros(size)
         self._variance = np.zeros(0)
-        self._new = np.zeros((2, 0))
+        self._new = (np.zeros(0), np.zeros(0))
         self._values: list[FloatArray] = []
         self._steps: list[FloatArray] = []
 
@@ -286,7 +286,7 @@ class SiteSteps(ABC):
         """
         self._variance = variance
         new = next_sites(factors, mean, variance, self.tau, self.nu, LEAST_CAVITY / variance)
-        self._new = np.stack([new.tau, new.nu])
+        self._new = new.tau, new.nu
         log_scales_of = new.log_scales(self.tau, self.nu)
         sums = (self._counts * x for x in (new.variance_gap, log_scales_of))
         gap, log_scales = (float(x.sum()) for x in sums)
@@ -297,23 +297,28 @@ class SiteSteps(ABC):
 
         A site that would lose most of its precision takes the damped step.
         """
-        old = np.stack([self.tau, self.nu])
-        damped = (1.0 - damping) * old + damping * self._new
+        old, new = np.concatenate([self.tau, self.nu]), np.concatenate(self._new)
+        damped = (1.0 - damping) * old + damping * new
         if shares is not None:
-            mixed = self._new.copy()
+            mixed = new.copy()
             for share, before, after in zip(shares, self._values, self._values[1:], strict=False):
                 mixed -= share * (after - before)
-            proper = mixed[0] >= _LEAST_KEPT * np.minimum(self.tau, self._new[0])
-            damped = np.where(proper, mixed, damped)
-        self.tau, self.nu = damped
+            damped = np.where(self._proper(mixed[: self.tau.size]), mixed, damped)
+        return self._moved_to(damped)
+
+    def _proper(self, tau: FloatArray) -> NDArray[np.bool_]:
+        """Numbers, those of tau and of nu, that may take a step of which the first are `tau`."""
+        return np.tile(tau >= _LEAST_KEPT * np.minimum(self.tau, self._new[0]), 2)
+
+    def _moved_to(self, numbers: FloatArray) -> SiteSums:
+        self.tau, self.nu = np.split(numbers, [self.tau.size])
         return self.sums()
 
     def back(self, damping: float) -> SiteSums:
         """Take a damped step in place of the last one, and forget those before it."""
         new, step = self._values[-2], self._steps[-2]
-        self.tau, self.nu = new - (1.0 - damping) * step
         self._values, self._steps = [new], [step]
-        return self.sums()
+        return self._moved_to(new - (1.0 - damping) * step)
 
     def forget(self) -> None:
         """Of the last steps."""
@@ -321,17 +326,18 @@ class SiteSteps(ABC):
 
     def finish(self) -> None:
         """EP has converged: what only its steps needed is let go."""
-        self._values, self._steps, self._new = [], [], np.zeros((2, 0))
+        self._values, self._steps, self._new = [], [], (np.zeros(0), np.zeros(0))
 
     def remember(self) -> FloatArray:
         """Keep this step; inner products of the changes of the last ones."""
-        step = self._new - np.stack([self.tau, self.nu])
-        self._values = [*self._values[-_HISTORY:], self._new]
+        new = np.concatenate(self._new)
+        step = new - np.concatenate([self.tau, self.nu])
+        self._values = [*self._values[-_HISTORY:], new]
         self._steps = [*self._steps[-_HISTORY:], step]
-        scale = np.stack([self._variance, np.sqrt(self._variance)]) * np.sqrt(self._counts)
+        scale = np.concatenate(self._scales())
         pairs = zip(self._steps, self._steps[1:], strict=False)
-        changes = [((after - before) * scale).ravel() for before, after in pairs]
-        last = (step * scale).ravel()
+        changes = [(after - before) * scale for before, after in pairs]
+        last = step * scale
         k = len(changes)
         products = np.empty((k, k + 1))
         for i, change in enumerate(changes):
@@ -339,6 +345,11 @@ class SiteSteps(ABC):
             for j in range(i + 1):
                 products[i, j] = products[j, i] = change @ changes[j]
         return products
+
+    def _scales(self) -> tuple[FloatArray, FloatArray]:
+        """In what tau and nu are measured."""
+        root = np.sqrt(self._counts)
+        return self._variance * root, np.sqrt(self._variance) * root
 
 
 # Rows at a time of products with F, and predictors at a time of weights: they stay in the cache.

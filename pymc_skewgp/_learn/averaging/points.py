@@ -181,7 +181,7 @@ def _begun(every: Iterator[_Wanted], n_candidates: int) -> Iterator[_Wanted]:
         known = [_of_factors(x) if own and isinstance(x, Case) else x for x, own in pairs]
         waiting.append((known, count, rng))
         factors = [x for x in known if isinstance(x, FactorTask)]
-        size = size or max((n_together(x.terms) for x in factors), default=1)
+        size = size or max((n_together(x.terms, x.sites) for x in factors), default=1)
         if len(waiting) >= size:
             yield from _begun_together(waiting, starts, n_candidates)
             waiting = []

@@ -57,6 +57,8 @@ class DistributionGraph(NamedTuple):
         An operation of which it is not known whether it keeps entries apart.
     random, parameters : tuple of TensorVariable
         Random variables that it depends on, and the inputs in their place.
+    width : int
+        Number K of predictors of each value; `eta` has the shape (n K,) then.
     """
 
     eta: Any
@@ -66,6 +68,7 @@ class DistributionGraph(NamedTuple):
     doubt: Coupling | None
     random: tuple[Any, ...] = ()
     parameters: tuple[Any, ...] = ()
+    width: int = 1
 
     @property
     def name(self) -> str:

@@ -104,6 +104,7 @@ class SiteFunctions:
             partial(sites.slope_jumps, slopes),
             partial(own.in_parameters, y),
             has_parameters=bool(parameters),
+            width=own.graph.width,
         )
 
     def given(self, parameters: Parameters) -> "SiteFunctions":
@@ -131,23 +132,37 @@ class SiteFunctions:
 
         Or infinite: the logarithm of a share that underflows, as far out in ``pm.Truncated``.
         """
-        found = _by_blocks(lambda block: self._log_prob(y, block, *self._parameters), eta)
+        found = _by_blocks(
+            lambda block: self._log_prob(y, block, *self._parameters), eta, width=self.graph.width
+        )
         found[~(found < np.inf)] = -np.inf
         return found
 
     @_kept
     def _slopes(self) -> Any:
         """None where PyTensor cannot differentiate."""
+        k = self.graph.width
         try:
             first = pytensor.grad(self._log_prob_graph.sum(), self._block)
-            second = pytensor.grad(first.sum(), self._block, disconnected_inputs="ignore")
-            return self._compiled([first, second])
+            each = [first] if k == 1 else [first[:, i::k] for i in range(k)]
+            found = [
+                pytensor.grad(x.sum(), self._block, disconnected_inputs="ignore") for x in each
+            ]
+            return self._compiled([first, *found])
         except _NO_GRADIENT:
             return None
 
     def slopes(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Its first and second derivatives in eta_i."""
-        function = self._slopes
+        """Its first and second derivatives in eta_i; see `SitesGiven` for several predictors."""
+        function, k = self._slopes, self.graph.width
+        if k > 1:
+            if function is None:
+                raise ValueError("PyTensor cannot differentiate a factor of several predictors.")
+            first, *rows = _by_blocks(
+                lambda block: np.stack(function(y, block, *self._parameters)), eta, leading=(1 + k,)
+            )
+            second = np.array(rows).reshape(k, *eta.shape[:-1], -1, k)
+            return first, np.moveaxis(second, 0, -1)
         if function is None:
             return self._differences(y, eta)
         first, second = _by_blocks(
@@ -307,15 +322,19 @@ def _by_blocks(
     dtype: Any = float,
     leading: tuple[int, ...] = (),
     size: int = _BLOCK,
+    width: int = 1,
 ) -> Any:
-    """A function of a few rows of predictors, shape (S, n), for those of shape (..., n)."""
+    """A function of a few rows of predictors, shape (S, n), for those of shape (..., n).
+
+    Or one number for each `width` of them.
+    """
     rows = np.asarray(eta, dtype=np.float64).reshape(-1, eta.shape[-1])
-    found = np.empty((*leading, *rows.shape), dtype=dtype)
+    found = np.empty((*leading, len(rows), rows.shape[1] // width), dtype=dtype)
     step = max(1, size // max(rows.shape[1], 1))
     with np.errstate(all="ignore"):  # infinities far out are as they should be
         for start in range(0, rows.shape[0], step):
             found[..., start : start + step, :] = function(rows[start : start + step])
-    return found.reshape(*leading, *eta.shape)
+    return found.reshape(*leading, *eta.shape[:-1], found.shape[-1])
 
 
 # Any PyMC distribution of independent values as a likelihood of sites.

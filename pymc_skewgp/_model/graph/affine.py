@@ -123,7 +123,7 @@ def why_not_affine(graph: Variable, xs: Sequence[Variable]) -> str | None:
     'Mul'
     """
     for node, places in followed([graph], xs):
-        if not _keeps_affine(node, places):
+        if not keeps_affine(node, places):
             return str(node.op)
     return None
 
@@ -181,7 +181,7 @@ def _linear_map(rows: Any, x: Any) -> Any:
     return clone_replace(found, {v: pt.zeros_like(rows)}).T
 
 
-def _keeps_affine(node: Apply, places: list[int]) -> bool:
+def keeps_affine(node: Apply, places: list[int]) -> bool:
     """Whether a node is affine in x when its inputs at `places` are, and no others depend on x."""
     op: Any = node.op.core_op if isinstance(node.op, Blockwise) else node.op
     if isinstance(op, SolveTriangular | CholeskySolve):

@@ -5,8 +5,9 @@ observations as graphs of value variables, the hyperparameters that they depend 
 variables the density of the model has.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -174,9 +175,50 @@ def gaussian_blocks(
             continue
         names = {x.name for x in found[-1].members}
         gone |= names | found[-1].below
-        for name in names:
-            reasons.pop(name, None)
+    found = _with_several(model, found, [x for x in seeds if x.name not in taken], reasons)
+    for block in found:
+        for rv in block.members:
+            reasons.pop(rv.name, None)
     return found
+
+
+def _with_several(
+    model: pm.Model, found: list[Block], seeds: list[Any], reasons: Mapping[str, ValueError]
+) -> list[Block]:
+    """Blocks with those variables that observations of several predictors leave no other place.
+
+    They are in no block alone, or would be long hyperparameters. Short ones, which may be
+    hyperparameters, join them where no observation has more predictors for that.
+    """
+    for rv in seeds:
+        if any(rv in block.members for block in found) or not _is_left(rv, reasons):
+            continue
+        kids = {x.name for x in graph_sites.children(model, rv)}
+        near = [block for block in found if not kids.isdisjoint(block.below)]
+        inside = [x for block in near for x in block.members]
+        free = [x for x in seeds if not any(x in block.members for block in found)]
+        others = inside + [x for x in free if _is_left(x, reasons)]
+        try:
+            block = _grown(model, rv, others, several=True)
+        except NotSitesError:
+            continue
+        for x in free:
+            if x not in block.members:
+                with suppress(NotSitesError):
+                    wider = _grown(model, rv, [*block.members, x], several=True)
+                    same = _n_predictors(wider) == _n_predictors(block)
+                    block = wider if same and len(wider.members) > len(block.members) else block
+        if set(inside) <= set(block.members):
+            found = [x for x in found if x not in near] + [block]
+    return found
+
+
+def _is_left(rv: Any, reasons: Mapping[str, ValueError]) -> bool:
+    return rv.name in reasons or int(np.prod(kinds.known_shape(rv), dtype=int)) > _FEW
+
+
+def _n_predictors(block: Block) -> int:
+    return len(block.observed) + sum(y.width for y in block.sites)
 
 
 def site_block_of(model: pm.Model, rv: Any) -> Block:
@@ -209,8 +251,9 @@ class _Observations(NamedTuple):
     potentials: list[Any]
 
     def made(self) -> dict[str, Any]:
-        """By name, for `Block`."""
-        return {**self._asdict(), "sites": [make() for make in self.sites]}
+        """By name, for `Block`; sites of several predictors are the last."""
+        sites = sorted((make() for make in self.sites), key=lambda y: y.width > 1)
+        return {**self._asdict(), "sites": sites}
 
 
 def _is_conjugate(model: pm.Model, rv: Any) -> bool:
@@ -221,29 +264,41 @@ def _is_conjugate(model: pm.Model, rv: Any) -> bool:
     return True
 
 
-def _grown(model: pm.Model, rv: Any, others: list[Any], *, rows_only: bool = False) -> Block:
+def _grown(
+    model: pm.Model,
+    rv: Any,
+    others: list[Any],
+    *,
+    rows_only: bool = False,
+    several: bool = False,
+) -> Block:
     """The block of a variable: others join it until none is left that can."""
     below = {x: graph_sites.children(model, x) for x in others}
-    found, wanted = _observed(model, [rv], below, rows_only), [rv]  # alone it is a block, too
+    observed = partial(_observed, model, below=below, rows_only=rows_only, several=several)
+    found, wanted = observed([rv]), [rv]  # alone it is a block, too
     while more := _beside(wanted, others, below):
         wanted += more
     members = [x for x in model.free_RVs if x in wanted]
     try:  # at once, which is one look at the observations in place of one for each
-        found = found if len(wanted) == 1 else _observed(model, members, below, rows_only)
+        found = found if len(wanted) == 1 else observed(members)
     except (NotSitesError, NotConjugateError):
-        members, found = _grown_one_by_one(model, rv, wanted, below, rows_only)
+        members, found = _grown_one_by_one(model, rv, wanted, below, observed)
     if not rows_only:  # what the mean of a function depends on is a hyperparameter
         means = [kinds.mean_and_spread(x)[0] for x in members if kinds.is_function(x)]
         kept = [x for x in members if kinds.is_function(x) or not affine.uses_values(means, x, [])]
         if len(kept) < len(members):
-            members, found = kept, _observed(model, kept, below)
+            members, found = kept, observed(kept)
     return Block(members, predicted=graph_sites.predictions_of(model, members), **found.made())
 
 
 def _grown_one_by_one(
-    model: pm.Model, rv: Any, others: list[Any], below: dict[Any, list[Any]], rows_only: bool
+    model: pm.Model,
+    rv: Any,
+    others: list[Any],
+    below: dict[Any, list[Any]],
+    observed: Callable[[list[Any]], _Observations],
 ) -> tuple[list[Any], _Observations]:
-    found, members = _observed(model, [rv], below, rows_only), [rv]
+    found, members = observed([rv]), [rv]
     grows = True
     while grows:
         grows = False
@@ -253,7 +308,7 @@ def _grown_one_by_one(
             joint = [x for x in model.free_RVs if x in members or x is other]
             # A hyperparameter, or a function with other observations, stays outside.
             with suppress(NotSitesError, NotConjugateError):
-                found = _observed(model, joint, below, rows_only)
+                found = observed(joint)
                 members, grows = joint, True
     return members, found
 
@@ -265,9 +320,13 @@ def _beside(members: list[Any], others: list[Any], below: dict[Any, list[Any]]) 
 
 
 def _observed(
-    model: pm.Model, members: list[Any], below: dict[Any, list[Any]], rows_only: bool = False
+    model: pm.Model,
+    members: list[Any],
+    below: dict[Any, list[Any]],
+    rows_only: bool = False,
+    several: bool = False,
 ) -> _Observations:
-    """Observations of members.
+    """Observations of members, `several`: which may have several predictors.
 
     Raises
     ------
@@ -298,7 +357,7 @@ def _observed(
             elif rows_only:
                 raise NotSitesError(f"{child.name} is no rows in all of its variables.")
             else:
-                found.sites.append(graph_sites.sites_of(model, child, used))
+                found.sites.append(graph_sites.sites_of(model, child, used, several=several))
     if not found.observed and not found.sites:
         raise NotSitesError(f"{members[0].name} has no observations.")
     return found

@@ -4,7 +4,7 @@ Of every graph in between it is known which of its axes runs with which axis of 
 entry of it depends on one entry of the variable, for as long as no operation mixes along such axes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,11 +81,11 @@ def coupling(graph: Variable, x: Variable) -> Coupling | None:
     return None
 
 
-def rebuilt(graph: Any, x: Any, other: Any) -> Any:
-    """`graph` with `other` in the place of `x`; it may be of a larger shape that x stretches to."""
-    found: dict[Any, Any] = {x: other}
-    for node in io_toposort([x], [graph]):
-        if any(v in found for v in node.inputs):
+def rebuilt(graph: Any, others: Mapping[Any, Any]) -> Any:
+    """`graph` with others in the place of some variables, of a shape that these may stretch to."""
+    found = dict(others)
+    for node in io_toposort(list(others), [graph]):
+        if node.outputs[0] not in others and any(v in found for v in node.inputs):
             new = node.op(*(found.get(v, v) for v in node.inputs), return_list=True)
             found |= dict(zip(node.outputs, new, strict=True))
     return found.get(graph, graph)

@@ -149,10 +149,12 @@ def sites_of_data(y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = N
     whole = {x: pt.cast(number, x.dtype) for x, number in numbers.items()}
     log_prob = clone_replace(y.log_prob, whole) if whole else y.log_prob
     parameters = tuple(numbers.values())
-    known = DistributionGraph(y.eta, values.type(), None, log_prob, None, parameters=parameters)
+    known = DistributionGraph(
+        y.eta, values.type(), None, log_prob, None, parameters=parameters, width=y.width
+    )
     functions = SiteFunctions(known, compile_kwargs=compile_kwargs)
     given = tuple(pt.cast(x, "float64") for x in y.parameters)
-    by_values = not given and affine.is_analytic([log_prob], [y.eta])
+    by_values = not given and y.width == 1 and affine.is_analytic([log_prob], [y.eta])
     family = RecognisedFamily(functions) if by_values else functions
     return SitesOfData(family, values, given)
 

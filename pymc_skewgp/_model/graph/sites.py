@@ -24,7 +24,7 @@ from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNorm
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.graph import affine, entrywise, likelihoods
 from pymc_skewgp._model.graph.members import as_member, log_density_of
-from pymc_skewgp._model.ops.plain_mode import in_double
+from pymc_skewgp._model.ops.plain_mode import PLAIN, in_double
 
 # Observations of a SkewGP variable, and what in a model is in the way of an exact step.
 
@@ -231,7 +231,8 @@ _REMEDY = "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True)."
 class ObservedSites(NamedTuple):
     """One observed variable as m sites log p(y_i | eta_i), graphs of value variables.
 
-    f are the values of the members, raveled, one after the other; eta = A f + a.
+    f are the values of the members, raveled, one after the other; eta = A f + a. Of K predictors
+    those of one observation come after those of another: A, a and eta have m K entries then.
 
     Attributes
     ----------
@@ -250,6 +251,8 @@ class ObservedSites(NamedTuple):
         The data.
     hyperparameters : list of TensorVariable
         Value variables of other free variables that A, a or `log_prob` depend on.
+    width : int
+        Number K of predictors of each.
     """
 
     name: str
@@ -260,6 +263,7 @@ class ObservedSites(NamedTuple):
     log_prob: Any
     values: Any
     hyperparameters: list[Any]
+    width: int = 1
 
     @property
     def graphs(self) -> list[Any]:
@@ -274,14 +278,16 @@ class ObservedSites(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """A log probability as a function of its predictor."""
+    """A log probability as a function of its predictors, and the inputs in their places."""
 
-    predictor: Any
-    eta: Any
+    predictors: list[Any]
+    etas: list[Any]
     log_prob: Any
 
 
-def sites_of(model: pm.Model, rv: Any, members: Sequence[Any]) -> Callable[[], ObservedSites]:
+def sites_of(
+    model: pm.Model, rv: Any, members: Sequence[Any], *, several: bool = False
+) -> Callable[[], ObservedSites]:
     """An observed variable of a model as sites: refused at once, and made when that is called.
 
     Parameters
@@ -291,6 +297,8 @@ def sites_of(model: pm.Model, rv: Any, members: Sequence[Any]) -> Callable[[], O
         An observed variable; one with missing values is the part that is observed.
     members : sequence of TensorVariable
         Latent variables that the predictor is to be affine in.
+    several : bool
+        Whether an observation may have several predictors, where one is not enough.
 
     Raises
     ------
@@ -298,7 +306,7 @@ def sites_of(model: pm.Model, rv: Any, members: Sequence[Any]) -> Callable[[], O
         The message names what is in the way.
     """
     chosen = [x for x in model.free_RVs if x in members]
-    split = _split(model, rv, _log_prob(model, rv), chosen)
+    split = _split(model, rv, _log_prob(model, rv), chosen, several)
     return partial(_as_sites, model, rv, chosen, split)
 
 
@@ -335,7 +343,7 @@ def _once(graph: Any) -> Any:
     return whole.outputs[0]
 
 
-def _split(model: pm.Model, rv: Any, log_prob: Any, members: list[Any]) -> _Split:
+def _split(model: pm.Model, rv: Any, log_prob: Any, members: list[Any], several: bool) -> _Split:
     """The log probability at its predictor, which is affine in `members`."""
     xs = [model.rvs_to_values[x] for x in members]
     data = model.rvs_to_values[rv]
@@ -348,9 +356,14 @@ def _split(model: pm.Model, rv: Any, log_prob: Any, members: list[Any]) -> _Spli
     found = _at_predictor(log_prob, xs, data)
     if isinstance(found, _Split):
         return found
-    later = _at_predictor(affine.lifted_layout(log_prob, xs), xs, data)
+    lifted = affine.lifted_layout(log_prob, xs)
+    later = _at_predictor(lifted, xs, data)
     if isinstance(later, _Split):
         return later
+    for graph in (log_prob, lifted) if several else ():
+        split = _at_predictors(graph, xs, data)
+        if split is not None:
+            return split
     reason = found or later
     if reason is None:
         raise NotSitesError(
@@ -376,19 +389,77 @@ def _at_predictor(log_prob: Any, xs: list[Any], data: Any) -> _Split | entrywise
             continue
         eta = pt.tensor("eta", dtype="float64", shape=log_prob.type.shape)
         try:
-            own = entrywise.checked_by_entry(entrywise.rebuilt(log_prob, predictor, eta), eta)
+            own = entrywise.checked_by_entry(entrywise.rebuilt(log_prob, {predictor: eta}), eta)
         except ValueError:  # of another length, which its type does not say: not of the rows
             continue
         found = entrywise.coupling(own, eta)
         if found is not None:
             reason = reason or found
             continue
-        split = _Split(predictor, eta, own)
+        split = _Split([predictor], [eta], own)
         # Where the predictor is the variable itself no design matrix is needed.
         if len(xs) == 1 and affine.stays_in_place(predictor, xs[0]):
             return split
         best = best or split
     return best or reason
+
+
+# Predictors of one observation at most.
+_MOST = 32
+
+
+def _at_predictors(log_prob: Any, xs: list[Any], data: Any) -> _Split | None:
+    """The split at several predictors, the last expressions that are affine; None without any."""
+    found = _last_affine(log_prob, xs, data)
+    ndim = log_prob.type.ndim
+    for axis in (-1, 0):  # that of a matrix of predictors along which one observation has several
+        predictors: list[Any] = []
+        others = {}
+        for own in found:
+            columns = [own] if own.type.ndim <= ndim else _columns(own, axis)
+            etas = [pt.tensor("eta", dtype="float64", shape=log_prob.type.shape) for _ in columns]
+            others[own] = pt.stack(etas, axis) if own.type.ndim > ndim else etas[0]
+            predictors += zip(columns, etas, strict=True)
+        if not 1 < len(predictors) <= _MOST:
+            return None
+        columns, etas = (list(x) for x in zip(*predictors, strict=True))
+        try:
+            whole = entrywise.rebuilt(log_prob, others)
+            for eta in etas:
+                whole = entrywise.checked_by_entry(whole, eta)
+        except (ValueError, TypeError):  # of lengths that do not fit
+            continue
+        if not any(affine.uses_values([whole], x, []) for x in xs) and all(
+            entrywise.coupling(whole, eta) is None for eta in etas
+        ):
+            return _Split(columns, etas, whole)
+    return None
+
+
+def _columns(matrix: Any, axis: int) -> list[Any]:
+    """Along an axis whose length is known by the type or without any value."""
+    n = matrix.type.shape[axis]
+    if n is None:
+        try:
+            n = int(matrix.shape[axis].eval(mode=PLAIN))
+        except Exception:  # MissingInputError, and what its inputs raise
+            return []
+    return [matrix[..., i] if axis == -1 else matrix[i] for i in range(n)]
+
+
+def _last_affine(graph: Any, xs: list[Any], data: Any) -> list[Any]:
+    """Expressions free of the data beyond which no way from `xs` to a graph is affine."""
+    beside = {v for node, _ in affine.followed([graph], [data]) for v in node.outputs}
+    is_affine = dict.fromkeys(xs, True)
+    found: list[Any] = []
+    for node, places in affine.followed([graph], xs):
+        own = [node.inputs[i] for i in places]
+        kept = all(is_affine[v] for v in own) and affine.keeps_affine(node, places)
+        kept = kept and beside.isdisjoint(node.outputs)
+        is_affine |= dict.fromkeys(node.outputs, kept)
+        if not kept:
+            found += [v for v in own if is_affine[v] and v not in found]
+    return found
 
 
 def _stretches(predictor: Any, log_prob: Any) -> bool:
@@ -431,12 +502,19 @@ def _as_sites(model: pm.Model, rv: Any, members: list[Any], split: _Split) -> Ob
     values = model.rvs_to_values[rv]
     shape = pt.stack(list(values.shape)[: split.log_prob.type.ndim] or [1])
     known = [as_member(model, x) for x in members]
+    predictor, k, whole = split.predictors[0], len(split.predictors), shape
+    if k > 1:
+        predictor = pt.stack([pt.broadcast_to(x, shape) for x in split.predictors], axis=-1)
+        whole = pt.concatenate([shape, [k]])
     A, a = affine.affine_coefficients(
-        split.predictor, [x.value for x in known], [x.origin for x in known], shape
+        predictor, [x.value for x in known], [x.origin for x in known], whole
     )
     eta = pt.tensor("eta", dtype="float64", shape=(None,))
-    whole = eta if split.eta.type.ndim == 1 else eta.reshape(shape, ndim=split.eta.type.ndim)
-    log_prob = entrywise.rebuilt(split.log_prob, split.eta, whole)
+    each = {x: eta if k == 1 else eta[i::k] for i, x in enumerate(split.etas)}
+    ndim = split.log_prob.type.ndim
+    if ndim != 1:
+        each = {x: own.reshape(shape, ndim=ndim) for x, own in each.items()}
+    log_prob = entrywise.rebuilt(split.log_prob, each)
     log_prob = pt.broadcast_to(log_prob, shape).ravel()
     used = set(graph_inputs([x for x in (A, a, log_prob) if x is not None]))
     own = [x.value for x in known]
@@ -445,4 +523,5 @@ def _as_sites(model: pm.Model, rv: Any, members: list[Any], split: _Split) -> Ob
         for x, v in model.rvs_to_values.items()
         if x in model.free_RVs and v in used and v not in own
     ]
-    return ObservedSites(rv.name, [x.name for x in members], A, a, eta, log_prob, values, others)
+    names = [x.name for x in members]
+    return ObservedSites(rv.name, names, A, a, eta, log_prob, values, others, k)

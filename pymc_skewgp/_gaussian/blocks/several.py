@@ -1,0 +1,345 @@
+r"""EP for factors of several predictors each, :math:`p(y_i \mid \eta_{i1}, \dots, \eta_{iK})`.
+
+The site of a factor is a Gaussian of its K predictors, :math:`\exp(h^\top \eta - \eta^\top T \eta /
+2)`, under which their marginal has mean and covariance of cavity times factor (Minka 2001,
+arXiv:1301.2294). These are found by a tensor rule of Gauss and Hermite about the mode of that
+product, in units of its curvature there (Naylor & Smith 1982, doi:10.2307/2347999).
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from pymc_skewgp._gaussian.blocks.groups import (
+    PREDICTORS,
+    DenseRows,
+    GroupBlock,
+    OfPredictors,
+    slices_of,
+    times,
+)
+from pymc_skewgp._gaussian.blocks.rows import Tilts
+from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, LEAST_SHRINKAGE
+from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
+from pymc_skewgp._gaussian.modes import Target
+from pymc_skewgp._gaussian.tilted import SiteFunction
+from pymc_skewgp._validation import FloatArray
+
+# First derivatives in all predictors, (..., n K), and second ones, (..., n, K, K).
+SeveralSlopes = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+
+# Nodes an axis by the number of predictors, and of others up to the last number.
+_NODES, _FEWER, _MOST = {2: 7, 3: 5}, 3, 6
+# Newton steps to a mode, their length at which they end, and halvings of one.
+_STEPS, _SHORT, _HALVINGS = 20, 0.03, 12
+# Variance that makes a singular covariance regular, as a share of the predictors'.
+_RIDGE = 1e-10
+# Of second derivatives, relative to the largest: by less a factor bends by round-off.
+_ROUND_OFF = 1e-8
+
+
+class SeveralSites:
+    """Factors of K predictors each; these are less their offset, observation after observation.
+
+    Parameters
+    ----------
+    log_prob : SiteFunction
+        Of predictors (..., n K): log p of each observation, (..., n).
+    slopes : SeveralSlopes
+    offset : ndarray, shape (n K,)
+    width : int
+        Number K.
+    """
+
+    def __init__(
+        self, log_prob: SiteFunction, slopes: SeveralSlopes, offset: FloatArray, width: int
+    ) -> None:
+        self._functions, self._offset = (log_prob, slopes), offset
+        self.shape = offset.size // width, width
+
+    def log_prob(self, eta: FloatArray) -> FloatArray:
+        """Log p of each observation, for predictors of shape (N, n K)."""
+        with np.errstate(all="ignore"):
+            return self._functions[0](self._offset + eta)
+
+    def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Its derivatives."""
+        with np.errstate(all="ignore"):
+            return self._functions[1](self._offset + eta)
+
+    def log_probs(self, groups: slice, eta: FloatArray) -> FloatArray:
+        """Of all observations, shape (n, N), for predictors of shape (n, K, N)."""
+        return self.log_prob(np.ascontiguousarray(eta.reshape(-1, eta.shape[2]).T)).T
+
+    def slopes_at(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Gradient and minus second derivatives at (n, K); 0 where they are no numbers."""
+        first, second = self.slopes(eta.reshape(1, -1))
+        first, bends = first.reshape(eta.shape), -second[0]
+        return np.where(np.isfinite(first), first, 0.0), np.where(np.isfinite(bends), bends, 0.0)
+
+
+class SeveralGradient(NamedTuple):
+    """Derivatives of EP's log evidence in F and in the predictors' offsets, and the tilted nodes.
+
+    Attributes
+    ----------
+    factor : ndarray, shape (n K, r)
+    offset : ndarray, shape (n K,)
+    nodes : ndarray, shape (J, n K)
+        Predictors less their offset under cavity times factor.
+    weights : ndarray, shape (J, n)
+        Of these, of sum 1.
+    """
+
+    factor: FloatArray
+    offset: FloatArray
+    nodes: FloatArray
+    weights: FloatArray
+
+
+class _Cavity(NamedTuple):
+    """N(mean, root root') of each observation's predictors, the marginals' covariance in white.
+
+    Attributes
+    ----------
+    mean : ndarray, shape (n, K)
+    root, inverse : ndarray, shape (n, K, K)
+    marginal : ndarray, shape (n, K)
+        Diagonal of the marginal's covariance in coordinates ``inverse @ (eta - mean)``.
+    """
+
+    mean: FloatArray
+    root: FloatArray
+    inverse: FloatArray
+    marginal: FloatArray
+
+
+class _Tilted(NamedTuple):
+    """Cavity times factor in the cavity's white coordinates, and the nodes it is known at."""
+
+    log_mass: FloatArray
+    mean: FloatArray
+    cov: FloatArray
+    nodes: FloatArray
+    weights: FloatArray
+
+
+class SeveralBlock(GroupBlock):
+    """Observations of several predictors each under factors, with EP's approximation of these.
+
+    Parameters
+    ----------
+    factor : ndarray, shape (n K, r)
+        F, the predictors of the first observation, of the second, and so on.
+    sites : SeveralSites
+    """
+
+    pattern = None
+
+    def __init__(self, factor: FloatArray, sites: SeveralSites) -> None:
+        n, k = sites.shape
+        super().__init__(DenseRows(factor, k), sites)
+        self._factor, self._of = np.ascontiguousarray(factor), sites
+        self.tau, self.nu = np.zeros(n * k * k), np.zeros(n * k)
+        self._mode: FloatArray | None = None
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether all factors are, as far as two deviations about the marginals tell."""
+        sd = np.sqrt(np.einsum("ijj->ij", self._cov))
+        for off in product((-2.0, 0.0, 2.0), repeat=min(sd.shape[1], 3)):
+            bends = self._of.slopes_at(self._mean + np.resize(off, sd.shape[1]) * sd)[1]
+            values = np.linalg.eigvalsh(bends)
+            if (values[:, 0] < -_ROUND_OFF * np.abs(values).max(axis=1)).any():
+                return False
+        return True
+
+    def place(self, mean: FloatArray, spread: FloatArray) -> None:
+        """Find the marginals of N(mean, spread spread')."""
+        self._mean = (self._factor @ mean).reshape(self._of.shape)
+        self._cov = self.predictors.covariances(spread)
+        variance = np.einsum("ijj->ij", self._cov)
+        ridge = _RIDGE * variance.mean(axis=1, keepdims=True) + 1e-300
+        np.einsum("ijj->ij", self._cov)[:] += ridge
+        self._variance = np.einsum("ijj->ij", self._cov).ravel()
+
+    def tilt(self, mean: FloatArray, spread: FloatArray) -> Tilts:
+        """See `RowBlock`; the moments of an observation's predictors are those of all together."""
+        self.place(mean, spread)
+        old, cavity = self._of_predictors(self.tau, self.nu), self._cavity()
+        tilted = self._tilted(cavity)
+        precision, shift = _matching(cavity, tilted)
+        self._new = precision.ravel(), shift.ravel()
+        pull = shift - old.shift - times(precision - old.precision, self._mean)
+        scale = np.sqrt(cavity.marginal)
+        relative = tilted.cov / (scale[:, :, None] * scale[:, None, :])
+        gap = float(np.abs(np.log(np.linalg.eigvalsh(relative))).sum())
+        # Mass of the cavity times the unscaled site.
+        centre, marginal = (times(cavity.inverse, x) for x in (cavity.mean, self._mean))
+        log_mass = np.log(cavity.marginal) + old.shift * self._mean + centre * (marginal - centre)
+        log_scales = float(tilted.log_mass.sum() - 0.5 * log_mass.sum())
+        return Tilts(gap, self.predictors.pull(pull), log_scales, self.remember())
+
+    def target(self) -> Target:
+        """See `SiteSteps`: log p of an observation is shared out among its predictors.
+
+        Second derivatives are bounds of the Hessian, by the sums of its rows.
+        """
+        k, sites = self._of.shape[1], self._of
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            return np.repeat(sites.log_prob(eta) / k, k, axis=-1)
+
+        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            first, second = sites.slopes(eta)
+            return first, -np.abs(second).sum(axis=-1).reshape(first.shape)
+
+        def turned(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+            values, vectors = np.linalg.eigh(sites.slopes_at(eta.reshape(sites.shape))[1])
+            rows = vectors.swapaxes(1, 2) @ self._factor.reshape(*sites.shape, -1)
+            return rows.reshape(self._factor.shape), values.ravel()
+
+        density = SiteLogDensity(log_prob, np.zeros(len(self._factor)), self._factor)
+        return Target(density, slopes, turned)
+
+    def gradient(self, mean: FloatArray, spread: FloatArray) -> SeveralGradient:  # type: ignore[override]
+        """Of EP's log evidence at its fixed point; see `RowBlock`."""
+        self.place(mean, spread)
+        sites, cavity = self._of_predictors(self.tau, self.nu), self._cavity()
+        offset = sites.shift - times(sites.precision, self._mean)
+        assert isinstance(self.predictors, DenseRows)
+        factor = self.predictors.gradient(offset, sites.precision, mean, spread)
+        tilted = self._tilted(cavity)
+        nodes = cavity.mean + times(cavity.root, tilted.nodes)
+        flat = factor.reshape(self._factor.shape), offset.ravel(), nodes.reshape(len(nodes), -1)
+        return SeveralGradient(*flat, tilted.weights)
+
+    def about(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Tau and nu of the second-order expansions of log p at predictors, those of curvature."""
+        at = eta.reshape(self._of.shape)
+        first, bends = self._of.slopes_at(at)
+        values, vectors = np.linalg.eigh(bends)
+        precision = (vectors * np.maximum(values, 0.0)[:, None]) @ vectors.swapaxes(1, 2)
+        return precision.ravel(), (first + times(precision, at)).ravel()
+
+    def _cavity(self) -> _Cavity:
+        sites, chol = self._of_predictors(self.tau, self.nu), np.linalg.cholesky(self._cov)
+        taken = chol.swapaxes(1, 2) @ sites.precision @ chol
+        values, vectors = np.linalg.eigh(taken)
+        left = np.maximum(1.0 - values, LEAST_CAVITY)
+        turned = chol @ vectors
+        inverse = np.linalg.inv(turned)
+        white = times(inverse, self._mean) - times(turned.swapaxes(1, 2), sites.shift)
+        root = np.sqrt(left)[:, None]
+        mean = times(turned, white / left)
+        return _Cavity(mean, turned / root, inverse * root.swapaxes(1, 2), left)
+
+    def _tilted(self, cavity: _Cavity) -> _Tilted:
+        x, log_shares = _rule(self._of.shape[1])
+        log_shares = (log_shares + 0.5 * (x**2).sum(axis=1))[:, None]
+        mode, root = self._mode_of(cavity)
+        nodes = mode + times(root, x[:, None])
+        logs = self._value(cavity, nodes) + log_shares
+        log_mass = logsumexp(logs, axis=0)
+        weights = np.exp(logs - log_mass)
+        log_mass = log_mass + np.linalg.slogdet(root)[1]
+        mean = np.einsum("jn,jnk->nk", weights, nodes)
+        off = nodes - mean
+        cov = _cut(np.einsum("jnk,jnl->nkl", weights[:, :, None] * off, off))
+        return _Tilted(log_mass, mean, cov, nodes, weights)
+
+    def _value(self, cavity: _Cavity, white: FloatArray) -> FloatArray:
+        """Log of cavity times factor, the cavity being 1 in its middle, for (J, n, K)."""
+        eta = cavity.mean + times(cavity.root, white)
+        found = self._of.log_prob(eta.reshape(len(eta), -1)) - 0.5 * (white**2).sum(axis=2)
+        return np.where(np.isnan(found), -np.inf, found)
+
+    def _mode_of(self, cavity: _Cavity) -> tuple[FloatArray, FloatArray]:
+        """Mode in white coordinates, and a root of Laplace's covariance there."""
+        u = np.zeros(cavity.mean.shape)
+        value = self._value(cavity, u[None])[0]
+        if self._mode is not None:
+            near = times(cavity.inverse, self._mode - cavity.mean)
+            at_near = self._value(cavity, near[None])[0]
+            better = at_near > value
+            u[better], value[better] = near[better], at_near[better]
+        turn = cavity.root.swapaxes(1, 2)
+        for _ in range(_STEPS):
+            gradient, bends = self._of.slopes_at(cavity.mean + times(cavity.root, u))
+            values, vectors = np.linalg.eigh(turn @ bends @ cavity.root)
+            values = 1.0 + np.maximum(values, 0.0)
+            along = times(vectors.swapaxes(1, 2), times(turn, gradient) - u) / values
+            step = times(vectors, along)
+            if not (np.abs(step) > _SHORT).any():
+                break
+            for _ in range(_HALVINGS):
+                trial = self._value(cavity, (u + step)[None])[0]
+                worse = ~(trial >= value)
+                if not worse.any():
+                    break
+                step[worse] *= 0.5
+            better = trial > value
+            if not better.any():
+                break
+            u[better], value[better] = (u + step)[better], trial[better]
+        self._mode = cavity.mean + times(cavity.root, u)
+        return u, vectors / np.sqrt(values)[:, None]
+
+    def _of_predictors(self, tau: FloatArray, nu: FloatArray) -> OfPredictors:
+        n, k = self._of.shape
+        return OfPredictors(tau.reshape(n, k, k), nu.reshape(n, k), np.zeros(0))
+
+    def _proper(self, tau: FloatArray) -> NDArray[np.bool_]:
+        n, k = self._of.shape
+        proper = np.linalg.eigvalsh(tau.reshape(n, k, k))[:, 0] >= 0.0
+        kept = super()._proper(tau)[: tau.size].reshape(n, k, k)
+        proper &= kept.diagonal(axis1=1, axis2=2).all(axis=1)
+        return np.concatenate([np.repeat(proper, k * k), np.repeat(proper, k)])
+
+    def _scales(self) -> tuple[FloatArray, FloatArray]:
+        sd = np.sqrt(self._variance).reshape(self._of.shape)
+        return (sd[:, :, None] * sd[:, None, :]).ravel(), sd.ravel()
+
+    def _tiles(self, n_draws: int) -> list[tuple[slice, slice]]:
+        size = max(1, PREDICTORS // max(len(self._factor), 1))
+        return [(slice(None), draws) for draws in slices_of(n_draws, size)]
+
+    def _slices(self, n_draws: int) -> list[slice]:
+        return [slice(None)]
+
+
+def _matching(cavity: _Cavity, tilted: _Tilted) -> tuple[FloatArray, FloatArray]:
+    """Precision and shift of the sites by which cavity times site has the tilted moments."""
+    inverse = np.linalg.inv(tilted.cov)
+    taken = inverse - np.eye(inverse.shape[1])
+    back = cavity.inverse.swapaxes(1, 2)
+    precision = back @ (0.5 * (taken + taken.swapaxes(1, 2))) @ cavity.inverse
+    shift = times(precision, cavity.mean) + times(back, times(inverse, tilted.mean))
+    return precision, shift
+
+
+def _cut(cov: FloatArray) -> FloatArray:
+    """Covariances within that of a white cavity: a site has no negative precision."""
+    values, vectors = np.linalg.eigh(cov)
+    values = np.clip(values, LEAST_SHRINKAGE, 1.0 - LEAST_SHRINKAGE)
+    return np.asarray((vectors * values[:, None]) @ vectors.swapaxes(1, 2))
+
+
+@lru_cache
+def _rule(k: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes (J, k) of the standard normal, and the logs of their shares.
+
+    Of many predictors two an axis, by which moments up to the third are exact.
+    """
+    if k > _MOST:
+        ends = np.sqrt(k) * np.eye(k)
+        return np.vstack([ends, -ends]), np.full(2 * k, -np.log(2.0 * k))
+    x, mass = np.polynomial.hermite_e.hermegauss(_NODES.get(k, _FEWER))
+    log_mass = np.log(mass / mass.sum())
+    nodes = np.array(list(product(x, repeat=k)))
+    return nodes, np.array([sum(own) for own in product(log_mass, repeat=k)])
