@@ -413,10 +413,13 @@ class SiteSampler:
     proposal : DrawnInPairs
     settings : SamplerSettings
         Thresholds.
+    largest_unseen : float
+        Share of the evidence in tails that draws hardly meet, from which on they are tempered.
     """
 
     proposal: DrawnInPairs
     settings: escalation.SamplerSettings = escalation.DEFAULT
+    largest_unseen: float = LARGEST_UNSEEN
 
     @cached_property
     def collapsed(self) -> bool:
@@ -475,7 +478,7 @@ class SiteSampler:
             error = float(np.hypot(estimate.std_error, unseen))
             estimate = estimate._replace(std_error=error)
             # Weights of draws that all missed a tail are all alike.
-            near = unseen <= LARGEST_UNSEEN
+            near = unseen <= self.largest_unseen
             if not (near and settings.accepts_first(estimate, "draws", n_sites)):
                 result = self._tempered(n_pairs, rng)
                 warn_of_few(result.log_prob, n_pairs, settings.largest_se)

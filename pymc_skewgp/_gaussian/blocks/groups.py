@@ -406,12 +406,12 @@ class GroupBlock(SiteSteps):
             totals[1, draws] += self._sites.log_probs(groups, middle[groups] - eta).sum(axis=0)
         return totals
 
-    def missing(self, n_draws: int) -> float:
-        """See `RowBlock`: along each predictor, the others of its group going with it."""
+    def missing(self, n_draws: int, but: int | None = None) -> float:
+        """See `RowBlock`: along each predictor `but` one, the others of its group going with it."""
         total, sites = 0.0, self._of_predictors(self.tau, self.nu)
         for groups in self._slices(HERMITE_NODES.size):
             cov = self._cov[groups]
-            for j in range(cov.shape[1]):
+            for j in set(range(cov.shape[1])) - {but}:
                 along = cov[:, :, j] / np.sqrt(np.maximum(cov[:, j, j], 1e-300))[:, None]
                 eta = self._mean[groups][:, :, None] + along[:, :, None] * HERMITE_NODES
                 log_ratio = self._sites.log_probs(groups, eta)

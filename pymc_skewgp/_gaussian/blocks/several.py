@@ -35,8 +35,8 @@ SeveralSlopes = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 # Nodes an axis by the number of predictors, and of others up to the last number.
 _NODES, _FEWER, _MOST = {2: 7, 3: 5}, 3, 6
-# Newton steps to a mode, their length at which they end, and halvings of one.
-_STEPS, _SHORT, _HALVINGS = 20, 0.03, 12
+# Newton steps to a mode, at first and then, their length at which they end, and halvings of one.
+_STEPS, _AGAIN, _SHORT, _HALVINGS = 20, 2, 0.1, 12
 # Variance that makes a singular covariance regular, as a share of the predictors'.
 _RIDGE = 1e-10
 # Of second derivatives, relative to the largest: by less a factor bends by round-off.
@@ -77,9 +77,9 @@ class SeveralSites:
         return self.log_prob(np.ascontiguousarray(eta.reshape(-1, eta.shape[2]).T)).T
 
     def slopes_at(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Gradient and minus second derivatives at (n, K); 0 where they are no numbers."""
-        first, second = self.slopes(eta.reshape(1, -1))
-        first, bends = first.reshape(eta.shape), -second[0]
+        """Gradient and minus second derivatives at (..., n, K); 0 where they are no numbers."""
+        first, second = self.slopes(eta.reshape(-1, self._offset.size))
+        first, bends = first.reshape(eta.shape), -second.reshape(*eta.shape, eta.shape[-1])
         return np.where(np.isfinite(first), first, 0.0), np.where(np.isfinite(bends), bends, 0.0)
 
 
@@ -151,13 +151,31 @@ class SeveralBlock(GroupBlock):
     @property
     def log_concave(self) -> bool:
         """Whether all factors are, as far as two deviations about the marginals tell."""
-        sd = np.sqrt(np.einsum("ijj->ij", self._cov))
-        for off in product((-2.0, 0.0, 2.0), repeat=min(sd.shape[1], 3)):
-            bends = self._of.slopes_at(self._mean + np.resize(off, sd.shape[1]) * sd)[1]
-            values = np.linalg.eigvalsh(bends)
-            if (values[:, 0] < -_ROUND_OFF * np.abs(values).max(axis=1)).any():
-                return False
-        return True
+        some = product((-2.0, 0.0, 2.0), repeat=min(self.width, 3))
+        off = np.array([np.resize(signs, self.width) for signs in some])
+        values = np.linalg.eigvalsh(self.slopes_at(self.some_predictors(off[:, None]))[1])
+        return bool((values[..., 0] >= -_ROUND_OFF * np.abs(values).max(axis=-1)).all())
+
+    @property
+    def width(self) -> int:
+        """Number K of predictors of each observation."""
+        return self._of.shape[1]
+
+    def slopes_at(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Gradient and minus second derivatives of log p at predictors (..., n, K)."""
+        return self._of.slopes_at(eta)
+
+    def some_predictors(self, white: FloatArray) -> FloatArray:
+        """Predictors so many deviations of the marginals from their means, (..., n, K)."""
+        return self._mean + white * np.sqrt(np.einsum("ijj->ij", self._cov))
+
+    def expansion(self, eta: FloatArray, place: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Log p of all, its gradient and minus its second derivatives in one of the predictors.
+
+        At predictors (N, n K): shapes (N,), (N, n), (N, n).
+        """
+        first, bends = self._of.slopes_at(eta.reshape(-1, *self._of.shape))
+        return self._of.log_prob(eta).sum(axis=1), first[..., place], bends[..., place, place]
 
     def place(self, mean: FloatArray, spread: FloatArray) -> None:
         """Find the marginals of N(mean, spread spread')."""
@@ -261,15 +279,11 @@ class SeveralBlock(GroupBlock):
 
     def _mode_of(self, cavity: _Cavity) -> tuple[FloatArray, FloatArray]:
         """Mode in white coordinates, and a root of Laplace's covariance there."""
-        u = np.zeros(cavity.mean.shape)
+        begun = self._mean if self._mode is None else self._mode
+        u, turn = times(cavity.inverse, begun - cavity.mean), cavity.root.swapaxes(1, 2)
         value = self._value(cavity, u[None])[0]
-        if self._mode is not None:
-            near = times(cavity.inverse, self._mode - cavity.mean)
-            at_near = self._value(cavity, near[None])[0]
-            better = at_near > value
-            u[better], value[better] = near[better], at_near[better]
-        turn = cavity.root.swapaxes(1, 2)
-        for _ in range(_STEPS):
+        # Later sweeps go on where the last one ended.
+        for _ in range(_STEPS if self._mode is None else _AGAIN):
             gradient, bends = self._of.slopes_at(cavity.mean + times(cavity.root, u))
             values, vectors = np.linalg.eigh(turn @ bends @ cavity.root)
             values = 1.0 + np.maximum(values, 0.0)

@@ -1,0 +1,152 @@
+r"""Pairs under factors that are Gaussian in one of their predictors, given the others.
+
+Such is the mean of values whose standard deviation has a predictor of its own. With
+:math:`p(y_i \mid \eta_i) = \exp(l_i + b_i \eta_{i1} - \tau_i \eta_{i1}^2 / 2)`, where l, b and tau are
+functions of the other predictors, coordinates :math:`c_1` of the first predictor alone are
+integrated out given the others, :math:`c_2`, and drawn given these:
+
+.. math:: \int \prod_i p(y_i \mid \eta_i)\, N(c_1; 0, I)\, dc_1 = |P|^{-1/2}
+    \exp\Bigl(\sum_i l_i + \tfrac12 \beta^\top P^{-1} \beta\Bigr), \quad
+    P = I + F_1^\top \mathrm{diag}(\tau) F_1, \quad \beta = F_1^\top b
+
+(Rao-Blackwellisation; Casella & Robert 1996, doi:10.1093/biomet/83.1.81). Of the weights of joint
+draws those of :math:`c_2` are left, which come in mirrored pairs from EP's Gaussian, and some from
+the prior, which bounds the weights (Owen & Zhou 2000, doi:10.1080/01621459.2000.10473909).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri
+
+from pymc_skewgp._gaussian.blocks.several import SeveralBlock
+from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
+from pymc_skewgp._gaussian.pairs import DrawnInPairs, Pairs
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._validation import FloatArray
+
+# Share of draws of c_2 that are of the prior.
+_OF_PRIOR = 0.1
+# Of second derivatives, by which a factor is not Gaussian; draws at which these are compared.
+_ROUND_OFF, _TRIED, _SEED = 1e-8, 4, 0
+# Precision of white coordinates beyond which they have no digits left: there is no weight either,
+# and that of the prior's draws is no end of the likelihood.
+_LARGEST, _NOTHING = 1e14, -1e300
+# Numbers of the precisions of all draws at a time.
+_AT_ONCE = 2**21
+
+
+@dataclass(frozen=True)
+class ConditionalPairs(DrawnInPairs):
+    """Pairs of all coordinates, of which some are drawn given the others.
+
+    Attributes
+    ----------
+    block : SeveralBlock
+        After EP.
+    others_of : CoordinateGaussian
+        EP's of the others.
+    inner, others : ndarray of int
+        Coordinates that are drawn given the others, and these.
+    place : int
+        Which of the K predictors the first enter.
+    """
+
+    block: SeveralBlock
+    others_of: CoordinateGaussian
+    inner: IntArray
+    others: IntArray
+    place: int
+
+    @property
+    def n_sites(self) -> int:
+        """Number of observations."""
+        return self.block.n_rows
+
+    @property
+    def n_modes(self) -> int:
+        """One: of the coordinates that are integrated out there is no other."""
+        return 1
+
+    @property
+    def n_dims(self) -> int:
+        """Uniforms needed for one draw: of all coordinates, of the component, and of a member."""
+        return self.inner.size + self.others.size + 2
+
+    def unseen_share(self, n_draws: int) -> float:
+        """Relative error of the evidence from tails that so many draws hardly meet."""
+        return float(np.sqrt(self.block.missing(n_draws, but=self.place)))
+
+    def pairs(self, points: FloatArray) -> Pairs:
+        """See `DrawnInPairs`."""
+        m, q = self.others.size, self.others_of
+        white, inner = ndtri(points[:m]), ndtri(points[m:-2])
+        off = np.where(points[-2] < _OF_PRIOR, white, q.spread @ white)
+        centre = np.where(points[-2] < _OF_PRIOR, 0.0, q.mean[:, None])
+        members, logs = [], []
+        for sign in (1.0, -1.0):
+            c, log_evidence = self._given(centre + sign * off, sign * inner)
+            log_ratio = q.log_over_prior(c[self.others])
+            of_both = np.logaddexp(np.log1p(-_OF_PRIOR) + log_ratio, np.log(_OF_PRIOR))
+            members.append(c)
+            logs.append(log_evidence - of_both)
+        return Pairs(*members, *logs)
+
+    def _given(self, others: FloatArray, white: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """All coordinates of draws of the others, as columns, and log evidences given these."""
+        r, n_draws = self.inner.size, others.shape[1]
+        c, logs = np.empty((r + self.others.size, n_draws)), np.empty(n_draws)
+        c[self.others] = others
+        factor = self.block.predictors.rows()
+        rows = factor[self.place :: self.block.width][:, self.inner]
+        size = max(1, _AT_ONCE // max(r * max(r, len(rows)), 1))
+        for some in (slice(i, i + size) for i in range(0, n_draws, size)):
+            eta = (factor[:, self.others] @ others[:, some]).T
+            level, slope, bend = self.block.expansion(eta, self.place)
+            with np.errstate(all="ignore"):
+                precision = rows.T @ (bend[:, :, None] * rows)
+                beyond = ~(precision.max(axis=(1, 2)) < _LARGEST)
+            precision[beyond], level[beyond] = 0.0, -np.inf
+            precision += np.eye(r)
+            chol = np.linalg.cholesky(precision)
+            pull = np.linalg.solve(chol, (slope @ rows)[:, :, None])
+            drawn = pull + white.T[some, :, None]
+            c[self.inner, some] = np.linalg.solve(chol.swapaxes(1, 2), drawn)[:, :, 0].T
+            log_det = np.log(chol.diagonal(axis1=1, axis2=2)).sum(axis=1)
+            logs[some] = level + 0.5 * (pull[:, :, 0] ** 2).sum(axis=1) - log_det
+        return c, np.maximum(np.nan_to_num(logs, nan=_NOTHING), _NOTHING)
+
+
+def conditional_pairs(
+    block: SeveralBlock, gaussian: CoordinateGaussian
+) -> ConditionalPairs | None:
+    """From EP's Gaussian; None where no predictor has Gaussian factors and own coordinates."""
+    factor, k = block.predictors.rows(), block.width
+    moves = np.array([(factor[i::k] != 0.0).any(axis=0) for i in range(k)])
+    for place in np.argsort(-moves.sum(axis=1)):
+        alone = moves[place] & (moves.sum(axis=0) == 1)
+        if alone.any() and not alone.all() and _is_gaussian(block, int(place)):
+            inner, others = np.flatnonzero(alone), np.flatnonzero(~alone)
+            spread = gaussian.spread[others]
+            # Of these alone: a root of the precision of their marginal.
+            chol = np.linalg.cholesky(np.linalg.inv(spread @ spread.T))
+            of_others = CoordinateGaussian(gaussian.mean[others], chol)
+            return ConditionalPairs(block, of_others, inner, others, int(place))
+    return None
+
+
+def _is_gaussian(block: SeveralBlock, place: int) -> bool:
+    """Whether second derivatives in a predictor are those of a Gaussian, whatever it is."""
+    rng = np.random.default_rng(_SEED)
+    eta = block.some_predictors(rng.standard_normal((_TRIED, 1, block.width)))
+    moved = eta.copy()
+    moved[..., place] += rng.standard_normal((_TRIED, 1))
+    (first, bends), (other, same) = block.slopes_at(eta), block.slopes_at(moved)
+    bend, step = bends[..., place, place], (moved - eta)[..., place]
+    size = np.abs(bend).max()
+    straight = np.abs(other - first)[..., place] - np.abs(bend * step)
+    return bool(
+        (bend > 0.0).all()
+        and (np.abs(same[..., place, place] - bend) <= _ROUND_OFF * size).all()
+        and (np.abs(straight) <= _ROUND_OFF * size * (1.0 + np.abs(step))).all()
+    )
