@@ -252,7 +252,8 @@ def _of_block(
     for y in block.observed:
         add(y.name, "intervals" if y.value is None else "points", f"{of_block}: {_of_rows(y)}")
     for known in block.sites:
-        add(known.name, "factors", f"{of_block}: log p(y | one predictor)")
+        seen = "one predictor" if known.width == 1 else f"{known.width} predictors"
+        add(known.name, "factors", f"{of_block}: log p(y | {seen})")
     for rv in block.predicted:
         add(rv.name, "prediction", f"{of_block}: drawn given the rest")
     names = {x.name for x in block.rest}

@@ -1,0 +1,213 @@
+"""Factors of several predictors in models: mean and log sd, zero inflation, softmax.
+
+Pairs of effects that one observation each has leave integrals over two numbers.
+"""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import expit, log_softmax, logsumexp
+from scipy.stats import halfnorm, norm, poisson
+
+import pymc_skewgp as sg
+
+NODES, MASS = np.polynomial.hermite_e.hermegauss(80)
+MASS = MASS / MASS.sum()
+VALUES = np.array([0.3, -2.0, 1.1, 0.0, 4.0, -0.4, 0.7, 0.2, -1.5, 0.9])
+COUNTS = np.array([0, 3, 0, 1, 7, 0, 2, 0, 4, 1])
+LABELS = np.array([0, 1, 1, 2, 1, 0, 1, 1])
+X = np.column_stack([np.ones(8), np.linspace(-1.0, 1.0, 8)])
+
+
+def mean_and_log_sd(scale):
+    """f is integrated out by the formula of a normal mean."""
+    g = -0.5 + 0.8 * NODES
+    total = scale**2 + np.exp(2.0 * g)
+    joint = norm(0.2, np.sqrt(total)).pdf(VALUES[:, None]) * MASS
+    shares = joint / joint.sum(axis=1, keepdims=True)
+    f = 0.2 + (shares * scale**2 / total * (VALUES[:, None] - 0.2)).sum(axis=1)
+    return np.log(joint.sum(axis=1)).sum(), f, shares @ g
+
+
+def zeros_and_counts(scale):
+    f, g = 0.5 + scale * NODES[:, None], 0.4 + 0.8 * NODES
+    share, rate = expit(g), np.exp(f)
+    found = [], [], []
+    for count in COUNTS:
+        p = share * poisson(rate).pmf(count) + (count == 0) * (1.0 - share)
+        joint = p * MASS[:, None] * MASS
+        z = joint.sum()
+        each = np.log(z), (joint * f).sum() / z, (joint * g).sum() / z
+        for own, value in zip(found, each, strict=True):
+            own.append(value)
+    return np.sum(found[0]), np.array(found[1]), np.array(found[2])
+
+
+def normal(f, g):
+    pm.Normal("y", f, pm.math.exp(g), observed=VALUES)
+
+
+def inflated(f, g):
+    psi, mu = pm.math.sigmoid(g), pm.math.exp(f)
+    pm.ZeroInflatedPoisson("y", psi=psi, mu=mu, observed=COUNTS)
+
+
+CASES = {
+    "mean and log sd": (normal, 0.2, -0.5, mean_and_log_sd),
+    "zeros and counts": (inflated, 0.5, 0.4, zeros_and_counts),
+}
+
+
+def effects(name, scale=None):
+    observed, mean, other, _ = CASES[name]
+    with pm.Model() as model:
+        s = pm.HalfNormal("s", 1.0) if scale is None else scale
+        f = pm.Normal("f", mean, s, shape=10)
+        g = other + 0.8 * pm.Normal("u", 0.0, 1.0, shape=10)
+        observed(f, pm.Deterministic("g", g))
+    return model
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_pairs_of_effects_are_their_quadrature(name):
+    """Evidence, and means of both predictors, at one scale."""
+    true, f, g = CASES[name][-1](0.9)
+    found = sg.integrate(effects(name, 0.9), draws=1000, chains=2, random_seed=0, progressbar=False)
+    posterior = found["posterior"]
+    attrs = posterior.attrs
+    # Of ten predictors twice, and once the evidence: 4.5 errors are a false alarm in 7,000 seeds.
+    assert abs(attrs["log_evidence"] - true) < 4.5 * attrs["log_evidence_se"]
+    assert attrs["log_evidence_se"] < 0.05
+    for own, expected in (("f", f), ("g", g)):
+        draws = posterior[own].to_numpy().reshape(-1, 10)
+        # Draws are picked from weighted ones: at least a tenth of them count.
+        error = draws.std(axis=0) / np.sqrt(len(draws) * 0.1)
+        np.testing.assert_array_less(np.abs(draws.mean(axis=0) - expected), 4.5 * error)
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_with_a_scale_integrated_out(name):
+    scales = np.linspace(0.01, 5.0, 400)
+    logs = np.array([CASES[name][-1](x)[0] for x in scales]) + halfnorm.logpdf(scales)
+    weights = np.exp(logs - logs.max())
+    true = logs.max() + np.log(np.trapezoid(weights, scales))
+    mean = (weights * scales).sum() / weights.sum()
+    sd = np.sqrt((weights * (scales - mean) ** 2).sum() / weights.sum())
+    model = effects(name)
+    found = sg.integrate(model, draws=500, chains=2, random_seed=1, progressbar=False)
+    attrs = found["posterior"].attrs
+    # Five errors of one number: a false alarm in 2e6 seeds; of 250 evidences for the mean.
+    assert abs(attrs["log_evidence"] - true) < 5.0 * attrs["log_evidence_se"]
+    assert attrs["log_evidence_se"] < 0.05
+    assert abs(found["posterior"]["s"].mean().item() - mean) < 5.0 * sd / np.sqrt(250 * 0.5)
+
+
+def test_the_optimum_is_that_of_the_evidence():
+    scales = np.linspace(0.3, 3.0, 271)
+    logs = [mean_and_log_sd(x)[0] + halfnorm.logpdf(x) for x in scales]
+    fit = sg.find_hyperparameters(effects("mean and log sd"), random_seed=0)
+    # Where the log evidence is less than .01 below its maximum, ten times the error of its draws.
+    near = scales[np.array(logs) > max(logs) - 0.01]
+    assert near[0] <= fit.point["s"] <= near[-1]
+
+
+def logits(b):
+    return pm.Categorical("y", logit_p=X @ b, observed=LABELS)
+
+
+def probabilities(b):
+    f = pm.math.stack([X @ b[:, k] for k in range(3)], axis=1)
+    return pm.Categorical("y", p=pm.math.softmax(f, axis=1), observed=LABELS)
+
+
+def classes_first(b):
+    return pm.Categorical("y", p=pm.math.softmax(b.T @ X.T, axis=0).T, observed=LABELS)
+
+
+@pytest.fixture(scope="module")
+def softmax_by_quadrature():
+    """Log evidence and means of three classes' intercepts and slopes: right to 1e-4."""
+    x, mass = np.polynomial.hermite_e.hermegauss(9)
+    b = np.stack([own.ravel() for own in np.meshgrid(*[x] * 6, indexing="ij")], axis=1)
+    w = np.prod(np.meshgrid(*[mass / mass.sum()] * 6, indexing="ij"), axis=0).ravel()
+    joint = w.copy()
+    for row, label in zip(X, LABELS, strict=True):
+        joint *= np.exp(log_softmax(np.einsum("j,njk->nk", row, b.reshape(-1, 2, 3)), axis=1))[
+            :, label
+        ]
+    return np.log(joint.sum()), joint @ b / joint.sum()
+
+
+@pytest.mark.parametrize("observed", [logits, probabilities, classes_first])
+def test_softmax_is_its_quadrature(observed, softmax_by_quadrature):
+    """Of three classes, each with intercept and slope, as regressions have them."""
+    with pm.Model() as model:
+        observed(pm.Normal("b", 0.0, 1.0, shape=(2, 3)))
+    found = sg.integrate(model, draws=500, chains=2, random_seed=2, progressbar=False)
+    posterior = found["posterior"]
+    attrs = posterior.attrs
+    true, expected = softmax_by_quadrature
+    # Of seven numbers one is off by 4.5 errors in 20,000 seeds.
+    assert abs(attrs["log_evidence"] - true) < 4.5 * attrs["log_evidence_se"] + 1e-4
+    assert attrs["log_evidence_se"] < 0.01
+    draws = posterior["b"].to_numpy().reshape(-1, 6)
+    error = draws.std(axis=0) / np.sqrt(500)
+    np.testing.assert_array_less(np.abs(draws.mean(axis=0) - expected), 4.5 * error)
+
+
+def test_short_coefficients_of_the_noise_stay_hyperparameters():
+    """Two numbers are integrated out with exact evidences of values with noise."""
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 1.0, shape=2)
+        c = pm.Normal("c", 0.0, 1.0, shape=2)
+        pm.Normal("y", X @ b, pm.math.exp(X @ c), observed=VALUES[:8])
+    roles = {x.name: x.role for x in sg.explain(model).variables}
+    assert roles == {"b": "block 1", "c": "hyperparameter", "y": "points"}
+
+
+def test_explain_says_how_many_predictors():
+    notes = {x.name: x.note for x in sg.explain(effects("zeros and counts")).variables}
+    assert notes["y"] == "of block 1: log p(y | 2 predictors)"
+
+
+def test_an_intercept_of_the_noise_goes_with_its_effects():
+    """It adds no predictor: one block, and no hyperparameter but the scale."""
+    with pm.Model() as model:
+        s = pm.HalfNormal("s", 1.0)
+        level = pm.Normal("level", 0.0, 1.0)
+        f = pm.Normal("f", 0.0, s, shape=10)
+        g = level + pm.Normal("g", 0.0, 1.0, shape=10)
+        pm.Normal("y", f, pm.math.exp(g), observed=VALUES)
+    roles = {x.name: x.role for x in sg.explain(model).variables}
+    assert roles["level"] == roles["g"] == roles["f"] == "block 1"
+    assert roles["s"] == "hyperparameter"
+
+
+def test_coupled_observations_are_no_factors():
+    """The mean over all observations in each of them: left where they were before."""
+    with pm.Model() as model:
+        f = pm.Normal("f", 0.0, 1.0, shape=10)
+        g = pm.Normal("g", 0.0, 1.0, shape=10)
+        pm.Normal("y", f, pm.math.exp(g - pm.math.log(pm.math.exp(g).sum())), observed=VALUES)
+    roles = {x.name: x.role for x in sg.explain(model).variables}
+    assert roles["g"] == "hyperparameter"
+
+
+def test_evidence_adds_up_over_parts():
+    """Rows, factors of one predictor and of two in one block, that share nothing."""
+    with pm.Model() as model:
+        f = pm.Normal("f", 0.2, 0.9, shape=10)
+        g = -0.5 + 0.8 * pm.Normal("u", 0.0, 1.0, shape=10)
+        normal(f, g)
+        pm.Poisson("z", pm.math.exp(f), observed=COUNTS)
+    f, w = 0.2 + 0.9 * NODES[:, None], MASS[:, None] * MASS
+    sd = np.exp(-0.5 + 0.8 * NODES)
+    true = 0.0
+    for value, count in zip(VALUES, COUNTS, strict=True):
+        logs = norm(f, sd).logpdf(value) + poisson(np.exp(f)).logpmf(count)
+        true += logsumexp(logs, b=w)
+    found = sg.integrate(model, draws=500, chains=2, random_seed=3, progressbar=False)
+    attrs = found["posterior"].attrs
+    # Eighty nodes for the spike of small sds: right to 1e-3.
+    assert abs(attrs["log_evidence"] - true) < 5.0 * attrs["log_evidence_se"] + 1e-3
+    assert attrs["log_evidence_se"] < 0.05
