@@ -96,16 +96,8 @@ def test_many_rows_have_no_draws_at_the_data(monkeypatch):
 
     monkeypatch.setattr(problem, "_MOST_DRAWN", 30)
     X, y = data()
-    found = sg.integrate(
-        process(HSGP(12, c=2.0)),
-        X,
-        y,
-        Xnew=NEW,
-        n_evidences=4,
-        draws=20,
-        random_seed=1,
-        progressbar=False,
-    )
+    options = {"n_evidences": 4, "draws": 20, "random_seed": 1, "progressbar": False}
+    found = sg.integrate(process(HSGP(12, c=2.0)), X, y, Xnew=NEW, **options)
     assert set(found["posterior"].data_vars) == {"ls", "sd"}
     assert dict(found["predictions"]["p"].sizes) == {"chain": 4, "draw": 20, "pred_id": 3}
     assert "log_likelihood" not in found.children
