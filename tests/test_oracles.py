@@ -15,17 +15,9 @@ from oracles import (
     ou_probit_marginals,
     probit_posterior_quadrature,
 )
-from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 
 INF = np.inf
-
-
-@pytest.mark.parametrize("n", [1, 2, 10, 100, 1000])
-def test_equicorrelated_half_is_one_over_n_plus_one(n):
-    # A sum of n logs near the mode: round-off, at most n eps of each.
-    value = equicorrelated_log_prob(np.zeros(n), INF, 0.5)
-    assert value == pytest.approx(-np.log(n + 1), abs=1e-12)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.2, 0.8, 0.95])
@@ -88,30 +80,6 @@ def test_ou_filter_against_quadrature(gap, variance):
     np.testing.assert_allclose(marginals.variance, np.diag(exact.cov), atol=100 * tolerance)
     skewness = marginals.third / marginals.variance**1.5
     np.testing.assert_allclose(skewness, exact.skewness, atol=100 * tolerance)
-
-
-def test_ou_filter_infinite_lengthscale_is_equicorrelated():
-    # All labels 1 and f constant: u = f + e is equicorrelated with rho = v/(1+v).
-    n, v = 100, 2.0
-    exact = equicorrelated_log_prob(np.zeros(n), INF, v / (1 + v))
-    x = np.linspace(0.0, 1.0, n)
-    value = ou_probit_log_evidence(x, np.ones(n), 1e14, v)
-    assert value == pytest.approx(exact, abs=1e-8)
-    moments = equicorrelated_moments(np.zeros(n), INF, v / (1 + v))
-    # E f = v 1'(vJ + I)^-1 E[sqrt(1 + v) u].
-    mean = v * np.sqrt(1 + v) * moments.first.sum() / (1 + n * v)
-    marginals = ou_probit_marginals(x, np.ones(n), 1e14, v)
-    np.testing.assert_allclose(marginals.mean, mean, atol=1e-8)
-
-
-def test_ou_filter_runs_of_labels_with_constant_f():
-    # The filtered density at the final posterior lies 2^-150 under its peak halfway.
-    y = np.repeat([1, 0], 150)
-    x = np.linspace(0.0, 1.0, 300)
-    f = np.linspace(-12.0, 12.0, 40001)
-    exact = logsumexp(-0.5 * f**2 + 150 * (log_ndtr(f) + log_ndtr(-f)))
-    exact += np.log(f[1] - f[0]) - 0.5 * np.log(2 * np.pi)
-    assert ou_probit_log_evidence(x, y, 1e14, 1.0) == pytest.approx(exact, abs=1e-8)
 
 
 @pytest.mark.parametrize(("lengthscale", "variance"), [(0.01, 100.0), (100.0, 25.0)])

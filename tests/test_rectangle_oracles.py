@@ -4,21 +4,9 @@ import numpy as np
 import oracles
 import pytest
 import rectangle_oracles as ro
-from scipy.special import log_ndtr, ndtr
+from scipy.special import ndtr
 
 INF = np.inf
-
-
-def test_one_factor_is_equicorrelated():
-    rng = np.random.default_rng(0)
-    upper = rng.normal(size=12)
-    lower = np.where(rng.random(12) < 0.5, upper - 1.0, -INF)
-    rho = 0.6
-    found = ro.factor_log_prob(
-        lower, upper, np.full((12, 1), rho**0.5), np.full(12, (1 - rho) ** 0.5)
-    )
-    # Two rules of quadrature, 1e-9 and 1e-12 by their own claims.
-    assert found == pytest.approx(oracles.equicorrelated_log_prob(lower, upper, rho), abs=2e-9)
 
 
 @pytest.mark.parametrize("r", [2, 3])
@@ -40,18 +28,6 @@ def test_chain_of_three(lower):
     low, upper = np.full(3, lower), np.array([0.5, 1.0, INF])
     found = ro.chain_log_prob(r, low, upper)
     assert found == pytest.approx(oracles.brute_log_prob(low, upper, cov), abs=1e-9)
-
-
-def test_chain_with_labels_is_the_filter():
-    rng = np.random.default_rng(3)
-    x = np.cumsum(rng.uniform(0.1, 0.6, 15))
-    y = (rng.random(15) < 0.5).astype(int)
-    sign = 2.0 * y - 1.0
-    factors = [lambda g, s=s: np.asarray(log_ndtr(s * 2.0 * g)) for s in sign]
-    whole = np.full(15, INF)
-    found = ro.chain_log_prob(np.exp(-np.diff(x) / 0.5), -whole, whole, factors)
-    # The filter is good to 2e-10.
-    assert found == pytest.approx(oracles.ou_probit_log_evidence(x, y, 0.5, 4.0), abs=2e-9)
 
 
 def test_negative_correlations_of_three():
