@@ -115,13 +115,6 @@ class TestAllClassesTogether:
         again = cloudpickle.loads(cloudpickle.dumps(model))
         np.testing.assert_array_equal(again.predict(data), model.predict(data))
 
-    @pytest.mark.parametrize("options", [{"n_pseudo_points": 1}, {"warm_start": True}])
-    def test_refusals(self, iris, options):
-        with pytest.raises(ValueError, match="takes no pseudo-points and no warm_start"):
-            fast(multi_class="exact", **options).fit(*iris[:2])
-        with pytest.raises(ValueError, match="multi_class must be"):
-            fast(multi_class="all").fit(*iris[:2])
-
 
 class TestKernels:
     @pytest.mark.parametrize(
@@ -167,10 +160,6 @@ class TestPseudoPoints:
         gain = skew.log_marginal_likelihood_.value - plain.log_marginal_likelihood_.value
         assert gain > 0.5  # of two signs: log 4 = 1.39 at the most, unless the kernel moves as well
         assert np.isfinite(skew.predict_proba(x)).all()
-
-    def test_more_than_rows(self):
-        with pytest.raises(ValueError, match="X has only 2 different rows"):
-            fast(n_pseudo_points=3).fit([[0.0], [1.0], [0.0]], [0, 1, 0])
 
 
 class TestWarmStart:

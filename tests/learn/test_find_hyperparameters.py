@@ -289,42 +289,31 @@ class TestWarnings:
         assert "; not converged" in repr(fit)
 
 
-class TestArguments:
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [
-            ((pm.Model(), X, Y), "X, y, likelihood and batch_size go"),
-            ((None, X, Y[:-1]), r"y must have shape \(60,\)"),
-            ((None, np.ones((60, 2)), Y), "X has 2 column"),
-        ],
-    )
-    def test_data(self, given, message):
-        with pytest.raises(ValueError, match=message):
-            learn(given[0] or flat_ou(), *given[1:])
+def without_a_value():
+    with pm.Model():
+        return SkewGP(cov_func=np.inf * pm.gp.cov.ExpQuad(1, ls=pm.HalfFlat("ls")))
 
-    def test_process_without_a_model(self):
-        with pytest.raises(ValueError, match="the SkewGP was made outside of a model"):
-            learn(SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0)), X, Y)
 
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            ({"method": "laplace"}, "method must be one of"),
-            ({"batch_size": 0}, "batch_size"),
-            ({"n_restarts": -1}, "n_restarts"),
-            ({"n_draws": 0}, "n_draws"),
-        ],
-    )
-    def test_options(self, arguments, message):
-        with pytest.raises(ValueError, match=message):
-            learn(flat_ou(), X, Y, **arguments)
+REFUSED = {
+    "X, y, likelihood and batch_size go": lambda: learn(pm.Model(), X, Y),
+    r"y must have shape \(60,\)": lambda: learn(flat_ou(), X, Y[:-1]),
+    "X has 2 column": lambda: learn(flat_ou(), np.ones((60, 2)), Y),
+    "made outside of a model": lambda: learn(SkewGP(cov_func=pm.gp.cov.ExpQuad(1, 1.0)), X, Y),
+    "method must be one of": lambda: learn(flat_ou(), X, Y, method="laplace"),
+    "batch_size must": lambda: learn(flat_ou(), X, Y, batch_size=0),
+    "batch_size is for data of one kind": lambda: learn(
+        flat_ou(), [(X, Y, None)] * 2, batch_size=2
+    ),
+    "n_restarts": lambda: learn(flat_ou(), X, Y, n_restarts=-1),
+    "n_draws": lambda: learn(flat_ou(), X, Y, n_draws=0),
+    "has no value at any start": lambda: learn(without_a_value(), X, Y),
+}
 
-    def test_no_value_anywhere(self):
-        with pm.Model():
-            ls = pm.HalfFlat("ls")
-            gp = SkewGP(cov_func=np.inf * pm.gp.cov.ExpQuad(1, ls=ls))
-        with pytest.raises(ValueError, match="has no value at any start"):
-            learn(gp, X, Y)
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_refused(message):
+    with pytest.raises(ValueError, match=message):
+        REFUSED[message]()
 
 
 def test_progress(capsys):

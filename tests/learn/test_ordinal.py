@@ -166,16 +166,3 @@ def test_orders_in_a_posterior():
     likelihood = sg.likelihoods.OrderedProbit([-1.0, 1.5])
     own, codes = (gp.posterior(X, y, likelihood=likelihood) for y in (ordered, Y))
     assert own.log_marginal_likelihood == codes.log_marginal_likelihood
-
-
-@pytest.mark.parametrize(
-    ("options", "y", "message"),
-    [
-        ({}, np.zeros(60), "requires 2 or more distinct classes"),
-        ({"categories": [0, 1]}, Y, r"y has \[2\], which is not among the categories"),
-        ({"categories": [0, 1, 1, 2]}, Y, "categories must be a vector without repeats"),
-    ],
-)
-def test_bad_input(options, y, message):
-    with pytest.raises(ValueError, match=message):
-        fast(**options).fit(X, y)
