@@ -27,9 +27,6 @@ OBSERVED = {
     "truncated counts": lambda b: pm.Truncated(
         "y", pm.Poisson.dist(_waits(b, X)), lower=1, observed=np.maximum(Y, 1)
     ),
-    "truncated waits": lambda b: pm.Truncated(
-        "y", pm.Gamma.dist(2.0, 1 / _waits(b, X)), upper=3.0, observed=WAITS
-    ),
     "hurdle": lambda b: pm.HurdlePoisson("y", psi=0.8, mu=_waits(b, X), observed=Y),
     "mixture of kinds": lambda b: pm.Mixture(
         "y",
