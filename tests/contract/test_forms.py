@@ -21,7 +21,6 @@ VALUES = np.sin(3.0 * X) + 0.5 * np.cos(np.arange(N) ** 2.0)
 LABELS = (VALUES > 0.1).astype(int)
 COUNTS = np.round(np.exp(0.7 + VALUES)).astype(int)
 GROUP = np.arange(N) // 3
-W = (np.abs(np.subtract.outer(np.arange(N), np.arange(N))) == 1).astype(float)
 
 
 def wide_coefficients():
@@ -46,10 +45,6 @@ def crossed_effects():
 def correlated_slopes():
     u = pm.MvNormal("u", np.zeros(2), chol=np.array([[0.8, 0.0], [-0.4, 0.5]]), shape=(4, 2))
     return u[GROUP, 0] + u[GROUP, 1] * X
-
-
-def icar():
-    return pm.Normal("a") + pm.HalfNormal("sigma") * pm.ICAR("f", W=W)
 
 
 def kernel():
@@ -104,7 +99,6 @@ NUMBERS = {
     effects: {"tau": 0.8},
     crossed_effects: {"tau": 0.8},
     correlated_slopes: None,
-    icar: {"sigma": 0.7},
     latent_function: {"eta": 1.2, "ls": 0.6},
     basis_functions: {"eta": 1.2, "ls": 0.6},
     own_covariance: {"ls": 0.4},

@@ -117,9 +117,7 @@ class TestAllClassesTogether:
 
 
 class TestKernels:
-    @pytest.mark.parametrize(
-        ("kernel", "ard"), [("matern32", False), ("matern52", True), ("nn", True)]
-    )
+    @pytest.mark.parametrize(("kernel", "ard"), [("matern32", False), ("matern52", True)])
     def test_named(self, kernel, ard):
         model = fast(kernel=kernel, ard=ard).fit(X, Y)
         assert model.score(NEW, NEW_Y) > 0.8
@@ -149,17 +147,6 @@ class TestKernels:
         np.testing.assert_allclose(p, fast(ard=True).fit(X, Y).predict_proba(NEW), atol=0.01)
         assert np.isfinite(model.predict_proba(np.column_stack([NEW, np.zeros(60)]))).all()
         assert np.isfinite(fast().fit(np.ones((4, 2)), [0, 1, 0, 1]).predict_proba(X)).all()
-
-
-class TestPseudoPoints:
-    def test_two(self):
-        x = np.linspace(-2.0, 2.0, 30)[:, None]
-        y = (x[:, 0] + 0.3 * np.sin(9 * x[:, 0]) > 0).astype(int)
-        plain, skew = fast().fit(x, y), fast(n_pseudo_points=2).fit(x, y)
-        assert skew.hyperparameters_.point["pseudo_points"].shape == (2, 1)
-        gain = skew.log_marginal_likelihood_.value - plain.log_marginal_likelihood_.value
-        assert gain > 0.5  # of two signs: log 4 = 1.39 at the most, unless the kernel moves as well
-        assert np.isfinite(skew.predict_proba(x)).all()
 
 
 class TestWarmStart:
@@ -195,6 +182,8 @@ class TestWarmStart:
         model.set_params(n_pseudo_points=2).fit(X, Y)
         np.testing.assert_allclose(model.hyperparameters_.path["x"].values[0, :2], kernel)
         cold = fast(n_pseudo_points=2).fit(X, Y)
+        assert cold.hyperparameters_.point["pseudo_points"].shape == (2, 2)
+        assert np.isfinite(cold.predict_proba(NEW)).all()
         # Two points from other rows: each finds half of what there is to gain, or more.
         gains = [m.log_marginal_likelihood_.value - plain for m in (model, cold)]
         assert min(gains) > max(0.5, max(gains) / 2)

@@ -96,7 +96,7 @@ def test_evidence_and_means_are_those_of_quadrature(case):
     assert np.abs(drawn.var(axis=0) / variances - 1.0).max() < 5.0 * np.sqrt(3.0 / ess)
 
 
-@pytest.mark.parametrize("case", ["counts", "values", "censored"])
+@pytest.mark.parametrize("case", ["counts", "censored"])
 def test_evidences_at_all_hyperparameters_are_those_of_quadrature(case):
     """And draws of mu and of an effect beside them: at a thousand deviations, side by side."""
     observe, log_density, _ = CASES[case]

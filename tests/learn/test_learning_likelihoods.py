@@ -160,7 +160,6 @@ def test_a_skew_prior_under_values():
 
 
 MODELS = {
-    "gaussian": lambda f, y: pm.Normal("y", f, sigma(), observed=y),
     "ordered": lambda f, y: pm.OrderedProbit(
         "y", f, pm.Normal("cuts", 0.0, 2.0, shape=2), observed=y
     ),

@@ -6,9 +6,7 @@ the package.
 """
 
 import importlib.util
-import os
 import pickle
-import signal
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cache
@@ -288,30 +286,3 @@ def test_two_workers_learn_what_one_process_does(dask_cluster):
         ):
             with pytest.raises(sg.ApproximationError, match=match):
                 sg.find_hyperparameters(own, chunks, chunked(y), likelihood=known)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dask_cluster", [4], indirect=True)
-def test_a_killed_worker_is_survived(dask_cluster):
-    X, labels, *_ = data()
-    gp, _ = process(Inducing(POINTS))
-    here, point = objective(gp, X, labels)
-    with dask_cluster.get_client() as client:
-        there, _ = objective(gp, chunked(X), chunked(labels))
-        there, here = (replace(x, tolerance=1e-10) for x in (there, here))
-        assert_same(there, here, point)
-        groups, calls = there.rows._groups, []
-        ask = groups.ask
-
-        def killing(method, *arguments):
-            calls.append(method)
-            if len(calls) == 6:  # within EP
-                address = next(iter(client.scheduler_info(n_workers=-1)["workers"]))
-                os.kill(client.run(os.getpid)[address], signal.SIGKILL)
-            return ask(method, *arguments)
-
-        groups.ask = killing
-        found, wanted = there.by_ep(point), here.by_ep(point)
-        assert calls.count("place") > 1
-    assert found.total == pytest.approx(wanted.total, abs=1e-8)
-    np.testing.assert_allclose(found.gradient, wanted.gradient, rtol=1e-7, atol=1e-7)
