@@ -219,7 +219,7 @@ def areas(r):
         (walk, (-3.5, 4.0, 76)),
         (of_its_own, (-3.5, 4.0, 76)),
         # As the root of its distance to 1, beyond which PyMC's density is 0: some 1e-4.
-        (areas, (-0.999, 0.999, 301)),
+        (areas, (-0.999, 0.999, 151)),
     ],
 )
 def test_a_normal_parameter_inside_the_density(form, grid):
