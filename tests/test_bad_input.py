@@ -1,8 +1,5 @@
 """What no public function takes: refused by name, before anything is computed or allocated."""
 
-import inspect
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -210,17 +207,6 @@ def test_seeds_that_are_taken():
         with pytest.raises((TypeError, ValueError), match=r"^each entry of random_seed must be"):
             as_generator(seed)
     assert isinstance(as_generator(None), np.random.Generator)
-
-
-def test_no_other_function_makes_a_generator_of_a_seed():
-    package = Path(inspect.getfile(sg)).parent
-    found = {
-        path.name
-        for path in package.rglob("*.py")
-        if "default_rng(random_seed)" in path.read_text(encoding="utf-8")
-    }
-    # The last takes the integers of an Op's properties, checked when it is made.
-    assert found == {"_validation.py", "log_prob_gradient.py"}
 
 
 @pytest.mark.parametrize(

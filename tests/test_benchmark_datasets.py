@@ -1,11 +1,9 @@
-"""The data of the benchmarks: the directory first, then PMLB and OpenML, then a clear refusal.
+"""The data of the benchmarks: the directory first, then PMLB, then a clear refusal.
 
-No test asks the network: stand-ins take the place of the package pmlb and of `fetch_openml`.
+No test asks the network: a stand-in takes the place of the package pmlb.
 """
 
-import gzip
 import importlib
-import struct
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +15,6 @@ import pytest
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 X = np.arange(12.0).reshape(6, 2)
 LABELS = np.array([7, 2, 5, 2, 5, 7])  # in sorted order 2 and 5 come first
-N, N_TRAIN = 70, 60  # OpenML's sizes, over a thousand
 
 
 @pytest.fixture
@@ -50,47 +47,6 @@ def package(monkeypatch, fetch):
     """Put a stand-in where ``import pmlb`` finds it."""
     names = {"classification_dataset_names": ["made_up"], "dataset_names": ["made_up"]}
     monkeypatch.setitem(sys.modules, "pmlb", SimpleNamespace(fetch_data=fetch, **names))
-
-
-def images():
-    """Pixels and labels like OpenML's, which are words."""
-    rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, size=(N, 784))
-    return pixels, rng.integers(0, 10, size=N)
-
-
-@pytest.fixture
-def openml(monkeypatch, datasets):
-    """OpenML within reach, with a thousandth of its images; the numbers it is asked for."""
-    calls = []
-
-    def fetch(*, data_id, data_home, as_frame, return_X_y):
-        assert not as_frame
-        assert return_X_y
-        calls.append((data_id, Path(data_home)))
-        pixels, labels = images()
-        return pixels, labels.astype(str).astype(object)
-
-    monkeypatch.setattr(datasets.fetching, "fetch_openml", fetch)
-    monkeypatch.setattr(datasets.fetching, "OPENML_SIZE", (N, 784))
-    monkeypatch.setattr(datasets, "N_TRAIN", N_TRAIN)
-    return calls
-
-
-def write_fashion_mnist(data):
-    pixels, labels = images()
-    (data / "fashion_mnist").mkdir()
-    for name, rows in (("train", slice(N_TRAIN)), ("t10k", slice(N_TRAIN, None))):
-        for end, array in (
-            ("images-idx3", pixels[rows].reshape(-1, 28, 28)),
-            ("labels-idx1", labels[rows]),
-        ):
-            head = b"\0\0\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
-            file = data / "fashion_mnist" / f"{name}-{end}-ubyte.gz"
-            file.write_bytes(gzip.compress(head + array.astype(np.uint8).tobytes()))
-
-
-# --- PMLB ----------------------------------------------------------------------------------------
 
 
 def test_the_directory_comes_first(datasets, monkeypatch, tmp_path):
@@ -126,18 +82,3 @@ def test_without_the_package_the_refusal_says_what_to_do(datasets, tmp_path, giv
         datasets.pmlb(data, "iris")
     for part in ("'iris'", sought, "--data DIR", "pip install pmlb"):
         assert part in str(raised.value)
-
-
-# --- images --------------------------------------------------------------------------------------
-
-
-def test_fashion_mnist_of_openml_is_that_of_the_files(datasets, openml, tmp_path):
-    write_fashion_mnist(tmp_path)
-    for part in ("train", "test"):
-        for fetched, read in zip(
-            datasets.fashion_mnist(None, part), datasets.fashion_mnist(tmp_path, part), strict=True
-        ):
-            np.testing.assert_array_equal(fetched, read)
-            assert fetched.dtype == read.dtype
-    # Fetched, and read, once for the two parts.
-    assert openml == [(40996, tmp_path / "cache" / "pymc_skewgp")]

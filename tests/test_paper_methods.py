@@ -43,17 +43,6 @@ def test_eps_forecast_without_a_joint_covariance(modules):
     assert found.log_evidence == pytest.approx(joint.log_evidence, abs=1e-3)
 
 
-def test_more_draws_of_the_same_posterior(modules):
-    few = sg.SkewGPPosterior(
-        X, Y, cov_func=rbf(4.0), pseudo_points=[[0.0, 0.0], [1.0, 0.0]], phase=[1, -1]
-    )
-    many = modules[0]._drawn(few.prior, X, Y, seed=1)
-    assert many.latent.draws.shape[0] == modules[0].DRAWS
-    a, b = few.probability(NEW), many.probability(NEW)
-    # 5 standard errors at 12 points: false alarms 7e-6.
-    assert (np.abs(a.value - b.value) < 5 * np.hypot(a.std_error, b.std_error)).all()
-
-
 def test_gp_ep_is_a_part_of_the_search_of_skewgp0(modules):
     """In batches."""
     methods = modules[0]

@@ -197,13 +197,6 @@ class TestWarmStart:
         for point, fit in zip(points, model.hyperparameters_, strict=True):
             assert np.exp(fit.path["x"].values[0, 1]) == pytest.approx(float(point["ls"]))
 
-    def test_in_batches(self):
-        model = fast(warm_start=True, batch_size=30).fit(X, Y)
-        point = model.hyperparameters_.point
-        model.set_params(n_pseudo_points=2).fit(X, Y)
-        for name in ("eta", "ls"):  # at the same optimum, to the tolerance of a search
-            assert model.hyperparameters_.point[name] == pytest.approx(point[name], rel=0.02)
-
     @pytest.mark.parametrize(
         ("data", "options", "message"),
         [

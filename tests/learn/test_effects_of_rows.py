@@ -31,10 +31,6 @@ def labels(eta):
     pm.Bernoulli("y", pm.math.invprobit(eta), observed=COUNTS > 2)
 
 
-def values(eta):
-    pm.Normal("y", eta, 0.3, observed=Z)
-
-
 def censored(eta):
     pm.Censored("y", pm.Normal.dist(eta, 0.3), None, 0.8, observed=np.minimum(Z, 0.8))
 
@@ -44,7 +40,6 @@ CASES = {
     "counts": (counts, lambda f, i: poisson(np.exp(f)).logpmf(COUNTS[i]), 0.7),
     "shares": (shares, lambda f, i: binom(20, expit(f)).logpmf(COUNTS[i]), 1.5),
     "labels": (labels, lambda f, i: norm.logcdf(np.where(COUNTS[i] > 2, f, -f)), 0.8),
-    "values": (values, lambda f, i: norm(f, 0.3).logpdf(Z[i]), 0.6),
     "censored": (
         censored,
         lambda f, i: norm(f, 0.3).logpdf(Z[i]) if Z[i] < 0.8 else norm(f, 0.3).logsf(0.8),

@@ -82,18 +82,11 @@ class TestOptimum:
         assert methods[:2] == ["ep", "ep"]
         assert methods[-1] == "twisted"
         assert int(fit.runs["n_evaluations"].sum()) == fit.path.sizes["evaluation"]
-        best = fit.path.isel(evaluation=int(np.argmax(fit.path["total"].to_numpy())))
-        assert float(best["total"]) == pytest.approx(float(fit.runs["total"].max()))
+        assert float(fit.path["total"].max()) == pytest.approx(float(fit.runs["total"].max()))
         assert fit.path["coordinate"].to_numpy().tolist() == ["ls", "eta"]
-        text = str(fit)
-        assert re.fullmatch(
-            r"HyperparameterFit\(ls=\d\.\d+, eta=\d\.\d+; "
-            r"log marginal likelihood -\d+\.\d\d \+- 0\.\d+; converged\)",
-            repr(fit),
-        )
-        assert text.startswith("log marginal likelihood -")
-        assert "+-" in text
-        assert f"converged: {fit.path.sizes['evaluation']} evaluations" in text
+        found = r"ls=\d\.\d+, eta=\d\.\d+; log marginal likelihood -\d+\.\d\d \+- 0\.\d+; converged"
+        assert re.fullmatch(rf"HyperparameterFit\({found}\)", repr(fit))
+        assert f"converged: {fit.path.sizes['evaluation']} evaluations" in str(fit)
 
 
 class TestPriors:
@@ -167,27 +160,6 @@ class TestPseudoPoints:
         gp = self.gp(2, r=lambda: pm.Normal("r", [[-1.0], [1.0]], 1.0, shape=(2, 1)))
         fit = learn(gp, self.X, self.Y, n_restarts=0, method="ep", quiet=True)
         assert set(fit.runs["pattern"].to_numpy()) == {"00", "01", "10", "11"}
-
-    def test_fixed_points_need_all(self):
-        with pm.Model():
-            positive = pm.Bernoulli("positive", 0.5, shape=2)
-            gp = SkewGP(
-                cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=1.0),
-                pseudo_points=[[-1.5], [1.5]],
-                phase=2 * positive - 1,
-            )
-        fit = learn(gp, self.X, self.Y)
-        np.testing.assert_array_equal(fit.point["positive"], [0, 1])
-        assert fit.runs.sizes["run"] >= 4
-        assert fit.std_error == {}
-        # Against all four, one by one.
-        evidences = {}
-        for first in (0, 1):
-            for second in (0, 1):
-                point = {"positive": [first, second]}
-                posterior = gp.posterior(self.X, self.Y, point=point)
-                evidences[first, second] = posterior.log_marginal_likelihood.value
-        assert max(evidences, key=evidences.get) == (0, 1)
 
     def test_truncation(self):
         with pm.Model():

@@ -123,32 +123,6 @@ def test_data_about_one_function_and_about_two():
     assert at.log_evidence == pytest.approx(truth, abs=1e-7)
 
 
-def test_monotone_data_make_the_lengthscale_longer():
-    """Ten rising values under dense constraints: the evidence of the posterior at the optimum."""
-    rng = np.random.default_rng(3)
-    x = np.linspace(0.0, 2.0, 10)[:, None]
-    y = x[:, 0] + 0.3 * rng.normal(size=10)
-    virtual = np.linspace(0.0, 2.0, 12)[:, None]
-    options = {"n_restarts": 0, "random_seed": 1, "quiet": True, "progressbar": False}
-
-    def fit(**more):
-        with pm.Model():
-            ls = pm.Gamma("ls", 2, 1)
-            gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=ls))
-            data = {"y": (x, y, lk.Gaussian(sigma())), **more}
-        found = sg.find_hyperparameters(gp, data, **options)
-        return found, gp.posterior(data, point=found.point, n_draws=4096)
-
-    free, _ = fit()
-    monotone, posterior = fit(rising=(virtual, None, lk.Constraint.increasing()))
-    exact = posterior.log_marginal_likelihood
-    error = np.hypot(exact.std_error, monotone.log_marginal_likelihood.std_error)
-    # Two samplers of their own seeds: five standard errors.
-    assert abs(monotone.log_marginal_likelihood.value - exact.value) < 5 * error + 1e-6
-    assert monotone.point["ls"] > 1.1 * free.point["ls"]
-    assert np.all(np.diff(posterior.marginals(x).moments.mean) > 0.0)
-
-
 def test_a_skew_prior_under_values():
     """One pseudo-point: the law of total probability over its sign."""
     known = CASES["gaussian"]
@@ -183,25 +157,6 @@ def test_the_same_in_a_model(which):
     # Round-off, and a jitter of 0.
     assert here.log_evidence == pytest.approx(there.log_evidence, abs=1e-9)
     np.testing.assert_allclose(here.gradient, there.gradient, atol=1e-8)
-
-
-@pytest.mark.slow(ci=True)
-def test_a_sum_of_functions_and_random_effects():
-    """The sum is one Gaussian process, whose kernel is the sum."""
-    group = np.array([0, 1, 0])
-    with pm.Model() as model:
-        f = sg.SkewGP(cov_func=kernel()).prior("f", X, jitter=0.0)
-        g = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=0.3)).prior("g", X, jitter=0.0)
-        b = pm.Normal("b", pm.Normal("centre", 0.5, 2.0), 0.7, shape=2)
-        pm.Normal("y", f + g + b[group], 0.5, observed=[0.3, -0.2, 1.1])
-    objective = compile_objective(model, collapse_model(model))[0]
-    cov = rbf(X, X) + np.exp(-0.5 * ((X - X.T) / 0.3) ** 2) + 0.25 * IDENTITY
-    cov += 4.0 + 0.49 * (group[:, None] == group)
-    truth = stats.multivariate_normal(np.full(3, 0.5), cov).logpdf([0.3, -0.2, 1.1])
-    point = Point(np.log([ETA, LS]))
-    # The same matrix, summed in another order.
-    assert objective.by_ep(point).log_evidence == pytest.approx(truth, abs=1e-9)
-    assert set(objective.named(point)) == {"eta", "ls"}
 
 
 WAVE = np.sin(np.arange(20.0))

@@ -478,16 +478,6 @@ def test_what_cannot_be_learnt_so_is_refused(message):
         sg.find_hyperparameters(gp, inputs, y, likelihood=likelihood, coregion=coregion)
 
 
-def test_variables_of_a_model_have_the_kernel_as_it_is():
-    gp = training("probit", Inducing(5)).model
-    with (
-        gp.model,
-        pytest.raises(sg.ApproximationError, match="marginal_likelihood takes the kernel"),
-    ):
-        gp.marginal_likelihood("y", X, LABELS)
-    assert "approximation=Inducing(5)" in repr(gp)
-
-
 def test_modes_of_outliers_are_looked_for():
     # A third of the values is elsewhere. Without a cluster no warning of one is due.
     rng = np.random.default_rng(0)

@@ -120,17 +120,14 @@ def test_unseen_levels_of_the_likelihood():
     assert p.mean() == pytest.approx(right, abs=4 * p.std() / np.sqrt(100))
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_unseen_levels_without_a_prior_are_named(end):
+def test_unseen_levels_without_a_prior_are_named():
     x, y = np.zeros((12, 1)), np.repeat([0, 1], [5, 7])
     with pm.Model():
         b = pm.Flat("b", shape=2, transform=ordered, initval=[-1.0, 1.0])
         gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
     likelihood = sg.likelihoods.OrderedProbit(b)
-    with pytest.warns(sg.FlatOptimumWarning, match=rf"^b\[{ENDS[end](2) // 2}\] is weakly"):
-        sg.find_hyperparameters(
-            gp, x, ENDS[end](y), likelihood=likelihood, progressbar=False, random_seed=0
-        )
+    with pytest.warns(sg.FlatOptimumWarning, match=r"^b\[1\] is weakly"):
+        sg.find_hyperparameters(gp, x, y, likelihood=likelihood, progressbar=False, random_seed=0)
 
 
 ORDERED = {

@@ -71,26 +71,6 @@ def test_the_best_hyperparameters(method, data):
     assert np.abs(slopes).max() < 0.2
 
 
-@pytest.mark.parametrize("method", ["ep", "twisted"])
-def test_marginal_likelihood(method):
-    model, gp = process()
-    with model:
-        kind = lk.BinomialProbit(N)
-        gp.marginal_likelihood("y", PLACES, Y, likelihood=kind, method=method)
-    names, x = ("ls_log__", "eta_log__"), np.array([-0.2, 0.3])
-    point = dict(zip(names, x, strict=True))
-
-    def at(x):
-        return exact(x) + ON_LOG_SCALE(x).sum()
-
-    assert model.compile_logp(mode="FAST_COMPILE")(point) == pytest.approx(at(x), abs=1e-3)
-    slopes = model.compile_dlogp(mode="FAST_COMPILE")(point)
-    by_name = dict(zip([v.name for v in model.continuous_value_vars], slopes, strict=True))
-    np.testing.assert_allclose(
-        [by_name[n] for n in names], finite_difference(at, x, 0.02), atol=5e-3
-    )
-
-
 X = np.array([[-1.0], [-0.3], [0.4], [1.2]])
 WEIGHTS = np.array([3, 1, 0, 120])
 # Of classes none may be without data; each observation is two rows.

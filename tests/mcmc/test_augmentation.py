@@ -230,16 +230,6 @@ def test_a_pseudo_point_at_an_input_follows_f():
         np.testing.assert_allclose(u[0], f[0] - prior.mu[0], atol=1e-4)
 
 
-def test_resampling_where_rejection_gives_up(monkeypatch):
-    monkeypatch.setattr(noise, "draw_by_rejection", lambda *_: None)
-    given = model(S, design=False)
-    target = Augmentation(given)
-    rng = np.random.default_rng(0)
-    draws = [target.rows_given(given.prior.mu, rng) for _ in range(50)]
-    assert not any(exact for _, exact in draws)
-    assert all(target.holds(u) for u, _ in draws)
-
-
 @pytest.mark.parametrize("name", ["mu", "a"])
 def test_parameters_that_are_not_finite_are_refused(name):
     given = model()
