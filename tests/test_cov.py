@@ -140,6 +140,16 @@ def test_gradients(three, one, size):
                     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("size", [1e16, 1e150])
+def test_no_error_is_amplified_on_a_line(three, size):
+    """Of rounding errors in the angle, the inverse would be of any size."""
+    for x in np.random.default_rng(9).standard_normal((20, 3)) * size * LS:
+        for y in (x, -x, 0.3 * x, -0.7 * x):
+            # True derivatives are of the order of 1/z. Roundings, of 1e-16, count once more for
+            # each radian that points seen as different are apart, 1e-11 at the least.
+            assert np.abs(three.by_logarithms(x, y, LS, 1.0)).max() < 1e-4
+
+
 def check_sum(X, bias, weights, slopes):
     """Gradient of the sum of weights * k(X, X) against that of its entries by mpmath."""
     by_x, by_z = np.zeros_like(X), np.zeros(1 + X.shape[1])

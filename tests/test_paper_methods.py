@@ -43,19 +43,6 @@ def test_eps_forecast_without_a_joint_covariance(modules):
     assert found.log_evidence == pytest.approx(joint.log_evidence, abs=1e-3)
 
 
-def test_gp_ep_is_a_part_of_the_search_of_skewgp0(modules):
-    """In batches."""
-    methods = modules[0]
-    sizes = {"coarse_above": 10, "coarse_size": 15, "batch_above": 30, "auto_batch_size": 20}
-    search = replace(methods.SEARCH, **sizes)
-    both = ("GP-EP", "SkewGP0")
-    together = methods.forecasts(both, X, Y, NEW, seed=3, search=search)
-    alone = methods.forecasts(("GP-EP",), X, Y, NEW, seed=3, search=search)["GP-EP"]
-    # One search and its repetition: what is left is round-off.
-    np.testing.assert_allclose(together["GP-EP"].p, alone.p, rtol=1e-6)
-    assert together["GP-EP"].log_evidence == pytest.approx(alone.log_evidence, abs=1e-6)
-
-
 @pytest.mark.parametrize("d", [1, 2])
 def test_the_gradient_of_gp_l_is_scikit_learns(modules, d):
     kernel = ConstantKernel(2.5) * RBF(np.array([1.5, 0.4])[:d])

@@ -27,10 +27,6 @@ def wide_coefficients():
     return pm.Normal("a", 0.0, 100.0) + pm.Normal("b", 0.0, 10.0) * X
 
 
-def flat_coefficients():
-    return pm.math.dot(np.column_stack([np.ones(N), X]), pm.Flat("b", shape=2))
-
-
 def effects(centred=True):
     mu, tau = pm.Normal("mu"), pm.HalfNormal("tau")
     u = pm.Normal("u", mu, tau, shape=4) if centred else mu + tau * pm.Normal("z", shape=4)
@@ -95,7 +91,6 @@ def averaged(model):
 
 NUMBERS = {
     wide_coefficients: None,
-    flat_coefficients: None,
     effects: {"tau": 0.8},
     crossed_effects: {"tau": 0.8},
     correlated_slopes: None,

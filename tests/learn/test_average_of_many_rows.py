@@ -87,6 +87,8 @@ def test_draws_of_a_mixture_at_some_rows(monkeypatch):
     found = AveragedPosterior(posteriors, np.array([0.3, 0.7]), evidence)
     drawn = found.sample(500, 2, random_seed=0)
     assert drawn["posterior"]["coordinates"].shape == (2, 500, 6)
+    p = found.weights @ [x.probability(X[[3, 7]]).value for x in found.posteriors]
+    np.testing.assert_allclose(found.probability(X[[3, 7]]).value, p, rtol=1e-8)
     part = found.at_rows(drawn, [3, 7], random_seed=0)
     f = part["posterior"]["f"]
     assert f.shape == (2, 500, 2)

@@ -9,7 +9,7 @@ import pytest
 from quick_search import QUICK
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import pymc_skewgp as sg
 
@@ -30,8 +30,15 @@ EVERY = {
 
 # The one that is left out needs an experimental mode of SciPy, set before its import.
 @pytest.mark.filterwarnings("ignore:.*array_api.*")
-@parametrize_with_checks(
-    [sg.SkewGPClassifier(), sg.SkewGPOrdinalClassifier(), sg.SkewGPRegressor()]
+@pytest.mark.parametrize(
+    ("estimator", "check"),
+    [
+        pytest.param(estimator, check, id=f"{estimator}-{check.func.__name__}")
+        for make in list(EVERY)[:3]
+        for estimator, check in estimator_checks_generator(make(), legacy=True)
+        # Memory that cannot be written to is in a check of its own.
+        if "readonly_memmap" not in check.keywords
+    ],
 )
 def test_checks_of_scikit_learn(estimator, check, no_search):
     check(estimator)

@@ -78,9 +78,7 @@ def cuts(sd):
 ENDS = {"last": lambda y: y, "first": lambda y: 2 - y}
 
 
-@pytest.mark.parametrize(
-    ("end", "hyperparameters"), [("first", "maximize"), ("first", "average"), ("last", "average")]
-)
+@pytest.mark.parametrize(("end", "hyperparameters"), [("first", "maximize"), ("last", "average")])
 def test_a_level_at_an_end_that_nobody_chose(end, hyperparameters):
     x, y = np.zeros((12, 1)), np.repeat([0, 1], [5, 7])
     model = fast(

@@ -203,12 +203,8 @@ def walk(r):
     return pm.GaussianRandomWalk("f", sigma=pm.math.exp(r), init_dist=start(), shape=6)
 
 
-def of_its_own(r):
-    """Of which the integral depends on r."""
-    return pm.CustomDist("f", r, logp=lambda v, r: -0.5 * (v - r) ** 2 - 0.1 * r**2, shape=6)
-
-
 def areas(r):
+    """Of which the integral depends on r."""
     return pm.CAR("f", mu=np.zeros(4), W=LINE, alpha=r, tau=2.0)
 
 
@@ -217,7 +213,6 @@ def areas(r):
     [
         # Smooth, with a deviation of four steps or more: nothing is left.
         (walk, (-3.5, 4.0, 76)),
-        (of_its_own, (-3.5, 4.0, 76)),
         # As the root of its distance to 1, beyond which PyMC's density is 0: some 1e-4.
         (areas, (-0.999, 0.999, 151)),
     ],

@@ -28,15 +28,6 @@ OBSERVED = {
         "y", pm.Poisson.dist(_waits(b, X)), lower=1, observed=np.maximum(Y, 1)
     ),
     "hurdle": lambda b: pm.HurdlePoisson("y", psi=0.8, mu=_waits(b, X), observed=Y),
-    "mixture of kinds": lambda b: pm.Mixture(
-        "y",
-        w=[0.8, 0.2],
-        comp_dists=[
-            pm.Poisson.dist(_waits(b, X)),
-            pm.NegativeBinomial.dist(mu=_waits(b, X), alpha=1.0),
-        ],
-        observed=Y,
-    ),
     "mixture of scales": lambda b: pm.Mixture(
         "y",
         w=[0.7, 0.3],

@@ -187,9 +187,6 @@ def test_what_a_step_reports():
     _, infos, _ = run(ConjugateSampler(MOVES["independence"], 2), model, 10)
     assert infos[0].stats.keys() == {"accept", "log_weight", "relative_ess"}
     assert 0.9 < np.mean([info.stats["accept"] for info in infos]) <= 1.0
-    _, infos, _ = run(ConjugateSampler(MOVES["lin_ess"], 3), model, 10)
-    assert infos[0].stats.keys() == {"arc_length", "n_active"}
-    assert all(0 < info.stats["arc_length"] <= 2 * np.pi for info in infos)
 
 
 def test_no_more_states_than_calls_to_come(monkeypatch):
