@@ -1,7 +1,7 @@
 """Reference log probabilities of rectangles by quadrature and filters, NumPy and SciPy only.
 
 Each function covers one structure of the covariance that makes the probability an integral of few
-dimensions. `tests/test_rectangle_oracles.py` checks them against each other and closed forms.
+dimensions. `tests/test_oracles.py` checks them in few dimensions.
 """
 
 from collections.abc import Callable, Sequence

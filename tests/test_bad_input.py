@@ -1,10 +1,7 @@
 """What no public function takes: refused by name, before anything is computed or allocated."""
 
-import inspect
-import warnings
-from pathlib import Path
-
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from approximation_oracles import rbf
@@ -44,51 +41,39 @@ def learnable():
 # Each takes one array and hands it to a public function, with the name it has there: one for each
 # way in. That all arguments are checked by one function each is in the tests of theirs.
 ARRAYS = {
-    "x of mvn_logcdf": ("x", lambda v: sg.mvn_logcdf(v, COV)),
-    "mu of SUN": ("mu", lambda v: sg.SUN(v, COV, np.zeros((3, 1)), [0.0], [[1.0]])),
-    "X of SkewGPPosterior": (
-        "X",
-        lambda v: sg.SkewGPPosterior(v, [0, 1, 1], cov_func=kernel),
-    ),
-    "y of SkewGPPosterior": ("y", lambda v: sg.SkewGPPosterior(X[:3], v, cov_func=kernel)),
-    "quantiles of predict": ("quantiles", lambda v: posterior().predict(X, quantiles=v)),
-    "values of cdf": ("values", lambda v: posterior().marginals(X[:3]).cdf(v)),
-    "X of SkewGP.posterior": ("X", lambda v: process().posterior(v, [0, 1, 1])),
-    "y of find_hyperparameters": (
-        "y",
-        lambda v: sg.find_hyperparameters(learnable(), X[:3], v, progressbar=False),
+    "x of mvn_logcdf": lambda v: sg.mvn_logcdf(v, COV),
+    "mu of SUN": lambda v: sg.SUN(v, COV, np.zeros((3, 1)), [0.0], [[1.0]]),
+    "X of SkewGPPosterior": lambda v: sg.SkewGPPosterior(v, [0, 1, 1], cov_func=kernel),
+    "y of SkewGPPosterior": lambda v: sg.SkewGPPosterior(X[:3], v, cov_func=kernel),
+    "quantiles of predict": lambda v: posterior().predict(X, quantiles=v),
+    "values of cdf": lambda v: posterior().marginals(X[:3]).cdf(v),
+    "X of SkewGP.posterior": lambda v: process().posterior(v, [0, 1, 1]),
+    "y of find_hyperparameters": lambda v: sg.find_hyperparameters(
+        learnable(), X[:3], v, progressbar=False
     ),
 }
 COVARIANCES = {
-    "cov of mvn_logcdf": ("cov", lambda v: sg.mvn_logcdf(np.zeros(3), v)),
-    "latent_cov of SUN": (
-        "latent_cov",
-        lambda v: sg.SUN([0.0], [[1.0]], np.zeros((1, 3)), np.zeros(3), v),
-    ),
+    "cov of mvn_logcdf": lambda v: sg.mvn_logcdf(np.zeros(3), v),
+    "latent_cov of SUN": lambda v: sg.SUN([0.0], [[1.0]], np.zeros((1, 3)), np.zeros(3), v),
 }
 
 
-def each(cases):
-    return pytest.mark.parametrize(("name", "call"), cases.values(), ids=cases.keys())
-
-
-@each(ARRAYS)
+@pytest.mark.parametrize("way", ARRAYS)
 @pytest.mark.parametrize(
     ("value", "error", "match"),
     [
         (MASKED, ValueError, r"has masked values \(1 of 3\)"),
         (np.array([0.0, 1.0, 1.0 + 1e-3j]), TypeError, "must be numeric, got complex128"),
         (np.array(["2024-01-01", "2024-01-02", "2024-02-01"], "M8[D]"), TypeError, "datetime64"),
-        (np.array([1, 2, 3], "m8[ns]"), TypeError, "must be numeric, got timedelta64"),
     ],
-    ids=["masked", "complex", "date", "duration"],
+    ids=["masked", "complex", "date"],
 )
-def test_arrays_of_no_real_numbers(name, call, value, error, match):
-    with pytest.raises(error, match=rf"^{name} .*{match}"):
-        call(value)
+def test_arrays_of_no_real_numbers(way, value, error, match):
+    with pytest.raises(error, match=rf"^{way.split()[0]} .*{match}"):
+        ARRAYS[way](value)
 
 
-@each(COVARIANCES)
+@pytest.mark.parametrize("way", COVARIANCES)
 @pytest.mark.parametrize(
     ("value", "error", "match"),
     [
@@ -99,9 +84,9 @@ def test_arrays_of_no_real_numbers(name, call, value, error, match):
     ],
     ids=["masked", "complex", "tiny", "huge"],
 )
-def test_covariances_that_are_none(name, call, value, error, match):
-    with pytest.raises(error, match=rf"^{name} .*{match}"):
-        call(value)
+def test_covariances_that_are_none(way, value, error, match):
+    with pytest.raises(error, match=rf"^{way.split()[0]} .*{match}"):
+        COVARIANCES[way](value)
 
 
 @pytest.mark.parametrize("scale", [1e-199, 1e199])
@@ -119,43 +104,30 @@ def test_variances_within_the_limits_are_a_change_of_units(scale):
     np.testing.assert_allclose(mean, wanted, atol=0.05)
 
 
-@pytest.mark.parametrize("variance", [1e-300, 1e300])
-def test_a_kernel_of_extreme_variance_is_refused(variance):
-    given = sg.SkewGPPosterior(X, Y, cov_func=lambda *args: variance * kernel(*args))
-    with pytest.raises(ValueError, match="cov_func at X has the variance 1e"):
-        _ = given.latent
-
-
-def test_a_kernel_of_complex_values_is_refused():
-    given = sg.SkewGPPosterior(X, Y, cov_func=lambda *args: kernel(*args) + 0j)
-    with pytest.raises(TypeError, match="cov_func at X must be numeric, got complex128"):
+@pytest.mark.parametrize(
+    ("change", "error", "match"),
+    [
+        (lambda k: 1e-300 * k, ValueError, "has the variance 1e-300"),
+        (lambda k: k + 0j, TypeError, "must be numeric, got complex128"),
+    ],
+)
+def test_kernels_of_such_values_are_refused(change, error, match):
+    given = sg.SkewGPPosterior(X, Y, cov_func=lambda *args: change(kernel(*args)))
+    with pytest.raises(error, match=f"cov_func at X {match}"):
         _ = given.latent
 
 
 def test_dates_as_objects_are_refused():
-    value = np.array([np.datetime64("2024-01-01")] * 3, dtype=object)
     with pytest.raises(TypeError, match="x must be numeric"):
-        sg.mvn_logcdf(value, COV)
+        sg.mvn_logcdf(np.array([np.datetime64("2024-01-01")] * 3, dtype=object), COV)
 
 
-def test_objects_that_are_numbers_are_taken():
-    plain = sg.mvn_logcdf(np.ones(3), COV).value
-    assert sg.mvn_logcdf(np.ones(3, dtype=object), COV.astype(object)).value == plain
-
-
-def test_masked_arrays_without_masked_entries_are_taken():
-    plain = sg.mvn_logcdf(np.ones(3), COV).value
-    assert sg.mvn_logcdf(np.ma.masked_array(np.ones(3)), COV).value == plain
-
-
-def test_data_frames_are_taken():
-    pd = pytest.importorskip("pandas")
-    plain = posterior().log_marginal_likelihood
-    frame = pd.DataFrame({"x": X[:, 0]})
-    found = sg.SkewGPPosterior(frame, pd.Series(Y), cov_func=kernel).log_marginal_likelihood
-    assert found == plain
-    series = sg.mvn_logcdf(pd.Series(np.ones(3)), pd.DataFrame(COV))
-    assert series == sg.mvn_logcdf(np.ones(3), COV)
+@pytest.mark.parametrize("form", [np.ma.masked_array, lambda v: v.astype(object), pd.DataFrame])
+def test_other_forms_of_numbers_are_taken(form):
+    x = pd.Series(np.ones(3)) if form is pd.DataFrame else form(np.ones(3))
+    assert sg.mvn_logcdf(x, form(COV)) == sg.mvn_logcdf(np.ones(3), COV)
+    found = sg.SkewGPPosterior(form(X), pd.Series(Y), cov_func=kernel).log_marginal_likelihood
+    assert found == posterior().log_marginal_likelihood
 
 
 @pytest.mark.parametrize("value", [1j, np.datetime64("2024-01-01"), np.ma.masked], ids=str)
@@ -190,19 +162,12 @@ CALLS = {
 }
 # Arguments that say how many draws are made.
 DRAWS = [
-    ("mvn_logcdf", "n_draws"),
-    ("truncated_mvn", "n_draws"),
-    ("lin_ess", "n_draws"),
-    ("equally_weighted", "n"),
-    ("pt_mvn_logcdf", "n_draws"),
-    ("SUN.sample", "n"),
-    ("SUN.mean", "n_draws"),
-    ("SUN.logpdf", "n_draws"),
-    ("SkewGPPosterior", "n_draws"),
-    ("SkewGP.posterior", "n_draws"),
-    ("sample", "draws"),
+    *((name, "n_draws") for name in ("mvn_logcdf", "truncated_mvn", "lin_ess", "pt_mvn_logcdf")),
+    *((name, "n_draws") for name in ("SUN.mean", "SUN.logpdf")),
+    *((name, "n_draws") for name in ("SkewGPPosterior", "SkewGP.posterior")),
+    *((name, "n") for name in ("equally_weighted", "SUN.sample")),
+    *((name, "draws") for name in ("sample", "predict")),
     ("sample", "chains"),
-    ("predict", "draws"),
 ]
 
 
@@ -244,30 +209,13 @@ def test_seeds_that_are_taken():
     assert isinstance(as_generator(None), np.random.Generator)
 
 
-def test_no_other_function_makes_a_generator_of_a_seed():
-    package = Path(inspect.getfile(sg)).parent
-    found = [
-        f"{path.name}: {line.strip()}"
-        for path in package.rglob("*.py")
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if "default_rng(random_seed)" in line
-    ]
-    # The last takes the integers of an Op's properties, checked when it is made.
-    assert sorted({line.split(":")[0] for line in found}) == [
-        "_validation.py",
-        "log_prob_gradient.py",
-    ]
-
-
 @pytest.mark.parametrize(
     ("value", "error", "match"),
     [
         ("0.1", TypeError, "rtol must be a number, got str"),
         (True, TypeError, "rtol must be a number, got bool"),
-        (np.array([0.1]), TypeError, "rtol must be a number, got ndarray"),
         (np.nan, ValueError, "rtol must be positive, got nan"),
         (np.inf, ValueError, "rtol must be finite, got inf"),
-        (-0.1, ValueError, r"rtol must be positive, got -0\.1"),
         (0, ValueError, "rtol must be positive, got 0"),
     ],
 )
@@ -298,16 +246,13 @@ def test_both_kinds_of_error(kind):
     assert issubclass(kind, ValueError)
 
 
-def test_where_memory_is_not_known_nothing_is_refused(monkeypatch):
-    monkeypatch.setattr(memory, "available_bytes", lambda: None)
-    refuse_too_many_draws("n_draws", FAR_TOO_MANY, 10)
-
-
 def test_what_fits_is_not_refused(monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 2**30)
     refuse_too_many_draws("n_draws", 2**20, 64, buffers=2)  # 1 GiB
     with pytest.raises(sg.TooManyDrawsError, match="n_draws asks for 1048577 draws of 64"):
         refuse_too_many_draws("n_draws", 2**20 + 1, 64, buffers=2)
+    monkeypatch.setattr(memory, "available_bytes", lambda: None)  # it is not known
+    refuse_too_many_draws("n_draws", FAR_TOO_MANY, 10)
 
 
 def _machine(root, available=None, groups="", **files):
@@ -346,18 +291,3 @@ VERSION_1 = {"memory/memory.limit_in_bytes": "400000\n", "memory/memory.usage_in
 def test_memory_of_a_machine_and_its_groups(tmp_path, available, groups, files, expected):
     assert available_bytes(tmp_path / "proc", tmp_path / "cgroup") is None
     assert _machine(tmp_path, available, groups, **files) == expected
-
-
-def test_this_machine_tells_what_it_has_or_nothing():
-    found = available_bytes()
-    assert found is None or found > 0
-
-
-def test_ordinary_input_warns_of_nothing():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert np.isfinite(sg.mvn_logcdf([1, 2, 3], COV.tolist()).value)
-        assert sg.SkewGPPosterior(X.tolist(), Y == 1, cov_func=kernel).latent.draws.shape == (
-            1024,
-            4,
-        )

@@ -8,7 +8,6 @@ import pytest
 from mpmath import mp
 from pytensor.compile.mode import Mode
 from pytensor.graph.traversal import ancestors
-from scipy.special import erf
 
 from pymc_skewgp.cov import NeuralNetwork
 
@@ -141,7 +140,7 @@ def test_gradients(three, one, size):
                     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("size", [1e12, 1e16, 1e40, 1e150])
+@pytest.mark.parametrize("size", [1e16, 1e150])
 def test_no_error_is_amplified_on_a_line(three, size):
     """Of rounding errors in the angle, the inverse would be of any size."""
     for x in np.random.default_rng(9).standard_normal((20, 3)) * size * LS:
@@ -175,18 +174,6 @@ def test_gradients_with_the_points_themselves(three, size):
     check_sum(X, 2.0, weights, three.slopes(X, LS, 2.0, weights)[:3])
 
 
-def test_definition(three):
-    """E[erf(u'z) erf(u'z')] by Monte Carlo."""
-    rng = np.random.default_rng(4)
-    X, ls, bias = rng.standard_normal((4, 3)), np.array([0.4, 1.0, 2.0]), 0.7
-    u = rng.standard_normal((200_000, 4)) * np.array([bias, *(1.0 / ls)])
-    unit = erf(u @ np.column_stack([np.ones(4), X]).T)
-    products = unit[:, :, None] * unit[:, None, :]
-    error = products.std(axis=0) / np.sqrt(len(u))
-    # Ten means, each within five standard errors but for one seed in 1.7 million.
-    assert np.all(np.abs(products.mean(axis=0) - three.own(X, ls, bias)[0]) < 5.0 * error)
-
-
 @pytest.mark.parametrize("size", SIZES + HUGE)
 def test_matrix_of_a_set(three, size):
     X = points(size)
@@ -205,17 +192,16 @@ def test_matrix_of_a_set(three, size):
 def test_inputs_without_information(three):
     """All zero, all the same, and none at all."""
     value = 2.0 / np.pi * np.arcsin(2.0 / 3.0)
-    for X in (np.zeros((3, 3)), np.zeros((1, 3)), np.zeros((0, 3))):
-        matrix, variances = three.own(X, LS, 1.0)
-        np.testing.assert_allclose(matrix, np.full((len(X), len(X)), value), rtol=1e-15)
-        np.testing.assert_allclose(variances, np.full(len(X), value), rtol=1e-15)
+    for X in (np.zeros((3, 3)), np.zeros((0, 3))):
+        for entry in three.own(X, LS, 1.0):
+            np.testing.assert_allclose(entry, np.full_like(entry, value), rtol=1e-15)
         assert not three.own(X, LS, 0.0)[0].any()
         for bias in (0.0, 1.0):
             by_x, by_ls, by_bias = three.slopes(X, LS, bias, np.ones((len(X), len(X))))
             assert not by_x.any()
             assert not by_ls.any()
             assert np.isfinite(by_bias)
-    for scale in (1e-200, 1e-8, 1.0, 1e8, 1e200):
+    for scale in (1e-200, 1.0, 1e200):
         X = np.full((3, 3), scale)
         matrix = three.own(X, LS, 0.0)[0]
         np.testing.assert_allclose(matrix, np.full((3, 3), matrix[0, 0]), rtol=0, atol=1e-11)
@@ -257,13 +243,10 @@ def test_active_dims():
         np.testing.assert_array_equal(
             part(X, **arguments).eval(mode=PLAIN), whole(X[:, [2, 0]], **other).eval(mode=PLAIN)
         )
-
-
-def test_inverse_length_scales():
-    X = np.random.default_rng(7).standard_normal((4, 2))
-    found = NeuralNetwork(2, ls_inv=[2.0, 0.5], bias=-0.3)(X).eval(mode=PLAIN)
-    expected = NeuralNetwork(2, ls=[0.5, 2.0], bias=0.3)(X).eval(mode=PLAIN)
-    np.testing.assert_allclose(found, expected, rtol=1e-15)
+    # By inverse lengthscales, and a bias whose sign does not matter.
+    inverse = NeuralNetwork(3, ls_inv=[2.0, 0.5], bias=-0.3, active_dims=[2, 0])(X)
+    expected = NeuralNetwork(2, ls=[0.5, 2.0], bias=0.3)(X[:, [2, 0]])
+    np.testing.assert_allclose(inverse.eval(mode=PLAIN), expected.eval(mode=PLAIN), rtol=1e-15)
 
 
 def test_precision_of_the_result():
@@ -302,18 +285,13 @@ def test_sums_and_products_with_random_hyperparameters():
         ({"ls": None}, "give either ls or ls_inv, found neither"),
         ({"ls_inv": 1.0}, "give either ls or ls_inv, found both"),
         ({"ls": [1.0, 0.0]}, r"ls must be positive, found \[1. 0.\]"),
-        ({"ls": np.nan}, "ls must be positive, found nan"),
         ({"ls": None, "ls_inv": -1.0}, "ls_inv must be positive, found -1.0"),
         ({"ls": [1.0, 2.0, 3.0]}, r"vector of length 2, .* found shape \(3,\)"),
-        ({"ls": np.ones((2, 2))}, r"scalar or a vector of length 2, .* found shape \(2, 2\)"),
         ({"bias": [1.0, 2.0]}, r"bias must be a scalar, found 1 dimension"),
         ({"bias": np.inf}, "bias must be finite, found inf"),
         ({"input_dim": 0}, "input_dim must be a positive integer, found 0"),
-        ({"input_dim": 2.5}, "input_dim must be a positive integer, found 2.5"),
         ({"active_dims": [2]}, r"from 0 to input_dim - 1 = 1, found \[2\]"),
-        ({"active_dims": [-1]}, r"from 0 to input_dim - 1 = 1, found \[-1\]"),
         ({"active_dims": [0, 0]}, r"different column numbers .* found \[0, 0\]"),
-        ({"active_dims": []}, "must be a list of column numbers"),
         ({"active_dims": [0.0]}, "must be a list of column numbers"),
     ],
 )
@@ -326,8 +304,6 @@ def test_wrong_inputs():
     kernel = NeuralNetwork(1, ls=1.0)
     with pytest.raises(ValueError, match=r"X must have two dimensions.* found 1"):
         kernel(np.zeros(3))
-    with pytest.raises(ValueError, match=r"X must have two dimensions.* found 1"):
-        kernel(np.zeros(3), diag=True)
     with pytest.raises(ValueError, match=r"Xs must have two dimensions.* found 3"):
         kernel(np.zeros((3, 1)), pt.dtensor3())
     with pytest.warns(UserWarning, match=r"Only 1 column\(s\) out of 2 are being used"):

@@ -71,28 +71,16 @@ def test_links_between_pages_hold(page):
 
 
 @pytest.mark.parametrize("page", NOTEBOOKS, ids=name_of)
-def test_every_picture_has_alternative_text(page):
+def test_notebooks(page):
+    """Pictures have alternative text, seconds are measured, code is public and compiles."""
     text = page.read_text()
     assert text.count("    alt: ") >= text.count("plt.subplots(")
     assert not re.search(r"!\[\]", text)
-
-
-@pytest.mark.parametrize("page", NOTEBOOKS, ids=name_of)
-def test_seconds_are_measured_and_not_written(page):
-    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    prose = re.sub(r"```.*?```", "", text, flags=re.S)
     assert not re.search(r"\d+(\.\d+)? ?(s|ms|seconds|minutes)\b", prose)
-
-
-@pytest.mark.parametrize("page", NOTEBOOKS, ids=name_of)
-def test_code_of_the_pages_compiles(page):
-    for code in re.findall(r"```\{code-cell\} ipython3\n(.*?)```", page.read_text(), re.S):
+    for code in re.findall(r"```\{code-cell\} ipython3\n(.*?)```", text, re.S):
+        assert "sys.path" not in code
+        assert not re.search(r"pymc_skewgp(\.\w+)*\._", code)
         code = re.sub(r"\A---\n.*?\n---\n", "", code, flags=re.S)
         lines = [line for line in code.splitlines() if not line.startswith((":", "%"))]
         compile("\n".join(lines), name_of(page), "exec")
-
-
-@pytest.mark.parametrize("page", NOTEBOOKS, ids=name_of)
-def test_pages_import_what_is_public(page):
-    for code in re.findall(r"```\{code-cell\} ipython3\n(.*?)```", page.read_text(), re.S):
-        assert "sys.path" not in code
-        assert not re.search(r"pymc_skewgp(\.\w+)*\._", code)

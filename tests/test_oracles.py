@@ -2,30 +2,21 @@
 
 import numpy as np
 import pytest
+import rectangle_oracles as ro
 from likelihood_oracles import function_grid, one_sign
 from observation_oracles import grid_posterior
 from oracles import (
     brute_log_prob,
     equicorrelated_cov,
     equicorrelated_log_prob,
-    equicorrelated_moments,
-    finite_difference,
     ou_cov,
     ou_probit_log_evidence,
     ou_probit_marginals,
     probit_posterior_quadrature,
 )
-from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal, norm
 
 INF = np.inf
-
-
-@pytest.mark.parametrize("n", [1, 2, 10, 100, 1000])
-def test_equicorrelated_half_is_one_over_n_plus_one(n):
-    # A sum of n logs near the mode: round-off, at most n eps of each.
-    value = equicorrelated_log_prob(np.zeros(n), INF, 0.5)
-    assert value == pytest.approx(-np.log(n + 1), abs=1e-12)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.2, 0.8, 0.95])
@@ -37,37 +28,10 @@ def test_equicorrelated_against_brute(rho):
     )
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.6])
-def test_equicorrelated_moments_against_derivatives(rho):
-    n = 5
-    low = np.linspace(-1.0, 1.5, n)
-    cov = equicorrelated_cov(n, rho)
-    moments = equicorrelated_moments(low, INF, rho)
-    # Stein's lemma with s_i = -d log P / d low_i:
-    # E u = cov s, and sum_j precision_ij E[u_i u_j] = 1 + low_i s_i.
-    s = -finite_difference(lambda a: equicorrelated_log_prob(a, INF, rho), low)
-    # Fourth order differences with h = 1e-3: truncation 1e-13, round-off 1e-12.
-    np.testing.assert_allclose(moments.first, cov @ s, atol=1e-10)
-    stein = (np.linalg.inv(cov) * moments.second).sum(axis=1)
-    np.testing.assert_allclose(stein, 1.0 + low * s, atol=1e-10)
-    assert np.linalg.eigvalsh(moments.second - np.outer(moments.first, moments.first)).min() > 0
-
-
 def test_brute_three_against_the_orthant_formula():
     cov = np.array([[1.0, 0.3, -0.4], [0.3, 1.0, 0.5], [-0.4, 0.5, 1.0]])
     exact = 0.125 + np.arcsin([0.3, -0.4, 0.5]).sum() / (4 * np.pi)
     assert brute_log_prob(np.zeros(3), INF, cov) == pytest.approx(np.log(exact), abs=1e-12)
-
-
-def test_quadrature_posterior_evidence_is_an_orthant():
-    K, y, mean = np.array([[2.0, 1.1], [1.1, 1.5]]), np.array([1, 0]), np.array([0.4, -0.2])
-    W = np.diag(2.0 * y - 1.0)
-    exact = brute_log_prob(-W @ mean, INF, W @ K @ W + np.eye(2))
-    posterior = probit_posterior_quadrature(K, y, mean)
-    assert posterior.log_evidence == pytest.approx(exact, abs=1e-11)
-    # dlogZ/dmean = K^-1 (E f - mean): differences as above.
-    gradient = finite_difference(lambda m: probit_posterior_quadrature(K, y, m).log_evidence, mean)
-    np.testing.assert_allclose(K @ gradient, posterior.mean - mean, atol=1e-9)
 
 
 @pytest.mark.parametrize("gap", [0.0, 1e-6, 0.5, 50.0])
@@ -88,42 +52,6 @@ def test_ou_filter_against_quadrature(gap, variance):
     np.testing.assert_allclose(marginals.variance, np.diag(exact.cov), atol=100 * tolerance)
     skewness = marginals.third / marginals.variance**1.5
     np.testing.assert_allclose(skewness, exact.skewness, atol=100 * tolerance)
-
-
-def test_ou_filter_infinite_lengthscale_is_equicorrelated():
-    # All labels 1 and f constant: u = f + e is equicorrelated with rho = v/(1+v).
-    n, v = 100, 2.0
-    exact = equicorrelated_log_prob(np.zeros(n), INF, v / (1 + v))
-    x = np.linspace(0.0, 1.0, n)
-    value = ou_probit_log_evidence(x, np.ones(n), 1e14, v)
-    assert value == pytest.approx(exact, abs=1e-8)
-    moments = equicorrelated_moments(np.zeros(n), INF, v / (1 + v))
-    # E f = v 1'(vJ + I)^-1 E[sqrt(1 + v) u].
-    mean = v * np.sqrt(1 + v) * moments.first.sum() / (1 + n * v)
-    marginals = ou_probit_marginals(x, np.ones(n), 1e14, v)
-    np.testing.assert_allclose(marginals.mean, mean, atol=1e-8)
-
-
-def test_ou_filter_runs_of_labels_with_constant_f():
-    # The filtered density at the final posterior lies 2^-150 under its peak halfway.
-    y = np.repeat([1, 0], 150)
-    x = np.linspace(0.0, 1.0, 300)
-    f = np.linspace(-12.0, 12.0, 40001)
-    exact = logsumexp(-0.5 * f**2 + 150 * (log_ndtr(f) + log_ndtr(-f)))
-    exact += np.log(f[1] - f[0]) - 0.5 * np.log(2 * np.pi)
-    assert ou_probit_log_evidence(x, y, 1e14, 1.0) == pytest.approx(exact, abs=1e-8)
-
-
-@pytest.mark.parametrize(("lengthscale", "variance"), [(0.01, 100.0), (100.0, 25.0)])
-def test_ou_filter_has_converged(lengthscale, variance):
-    rng = np.random.default_rng(3)
-    x = rng.normal(size=80)
-    x[1::2] = x[::2] + 1e-9 * rng.random(40)  # neighbours far closer than the grid resolves
-    y = rng.random(80) < 0.5 + 0.4 * np.sin(3 * x)
-    coarse = ou_probit_log_evidence(x, y, lengthscale, variance)
-    fine = ou_probit_log_evidence(x, y, lengthscale, variance, points=800)
-    # Measured up to n = 1000: 2e-10; the requirement is 1e-6.
-    assert coarse == pytest.approx(fine, abs=1e-8)
 
 
 K4 = np.array(
@@ -176,3 +104,37 @@ def test_a_point_and_an_interval_with_noise_in_common():
     centre, sd = mu[1] + slope * (0.8 - mu[0]), np.sqrt(G[1, 1] - slope * G[0, 1])
     expected = norm.logpdf(0.8, mu[0], np.sqrt(G[0, 0])) + norm.logsf(0.1, centre, sd)
     assert found.log_evidence == pytest.approx(expected, abs=1e-9)
+
+
+COV3, LOW, HIGH = np.array([[1, 0.7, -0.35], [0.7, 1, -0.5], [-0.35, -0.5, 1]]), -0.4, 1.1
+LOADINGS, SD = np.array([[0.8, 0.1], [-0.5, 0.7], [0.3, 0.9]]), np.array([0.6, 0.9, 0.5])
+RECTANGLES = {
+    "factors": (
+        lambda low, high: ro.factor_log_prob(low, high, LOADINGS, SD),
+        LOADINGS @ LOADINGS.T + np.diag(SD**2),
+    ),
+    "chain": (lambda low, high: ro.chain_log_prob(np.array([0.7, -0.5]), low, high), COV3),
+    "negative": (
+        lambda low, high: ro.negative_equicorrelated_log_prob(low, high, 0.4),
+        1.4 * np.eye(3) - 0.4,
+    ),
+    "plane": (
+        lambda low, high: ro.plane_log_prob(low[:2], high[:2], LOADINGS[:2]),
+        LOADINGS[:2] @ LOADINGS[:2].T,
+    ),
+    "duplicates": (
+        lambda low, high: ro.duplicated_factor_log_prob(high[:1], [0.9], [0.8], [0.6], 0.3),
+        np.array([[1.0, 1.0], [1.0, 1.09]]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECTANGLES)
+def test_rectangles_of_few_dimensions(name):
+    found, cov = RECTANGLES[name]
+    low, high = np.array([-INF, LOW, -INF]), np.array([HIGH, INF, 0.6])
+    limits = (low[: len(cov)], high[: len(cov)])
+    if name == "duplicates":
+        limits = np.full(2, -INF), np.array([HIGH, 0.9])
+    # Their rules stop at agreement to 1e-9.
+    assert found(low, high) == pytest.approx(brute_log_prob(*limits, cov), abs=2e-8)

@@ -1,10 +1,11 @@
-"""The methods of the paper's tables, each against what others make of the same."""
+"""The methods of the paper's tables against what others make of the same; planted effects."""
 
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from approximation_oracles import rbf
 from sklearn.gaussian_process import GaussianProcessClassifier
@@ -23,10 +24,12 @@ NEW = RNG.normal(size=(12, 2))
 @pytest.fixture(scope="module")
 def modules():
     sys.path.insert(0, str(ROOT / "benchmarks"))
+    import paper_image_tables
     import paper_laplace
     import paper_methods
+    import paper_summary
 
-    yield paper_methods, paper_laplace
+    yield paper_methods, paper_laplace, paper_summary, paper_image_tables
     sys.path.remove(str(ROOT / "benchmarks"))
 
 
@@ -38,30 +41,6 @@ def test_eps_forecast_without_a_joint_covariance(modules):
     expected = joint.marginals().probability().value[len(X) :]
     np.testing.assert_allclose(found.p, expected, atol=1e-4)
     assert found.log_evidence == pytest.approx(joint.log_evidence, abs=1e-3)
-
-
-def test_more_draws_of_the_same_posterior(modules):
-    few = sg.SkewGPPosterior(
-        X, Y, cov_func=rbf(4.0), pseudo_points=[[0.0, 0.0], [1.0, 0.0]], phase=[1, -1]
-    )
-    many = modules[0]._drawn(few.prior, X, Y, seed=1)
-    assert many.latent.draws.shape[0] == modules[0].DRAWS
-    a, b = few.probability(NEW), many.probability(NEW)
-    # 5 standard errors at 12 points: false alarms 7e-6.
-    assert (np.abs(a.value - b.value) < 5 * np.hypot(a.std_error, b.std_error)).all()
-
-
-def test_gp_ep_is_a_part_of_the_search_of_skewgp0(modules):
-    """In batches."""
-    methods = modules[0]
-    sizes = {"coarse_above": 10, "coarse_size": 15, "batch_above": 30, "auto_batch_size": 20}
-    search = replace(methods.SEARCH, **sizes)
-    both = ("GP-EP", "SkewGP0")
-    together = methods.forecasts(both, X, Y, NEW, seed=3, search=search)
-    alone = methods.forecasts(("GP-EP",), X, Y, NEW, seed=3, search=search)["GP-EP"]
-    # One search and its repetition: what is left is round-off.
-    np.testing.assert_allclose(together["GP-EP"].p, alone.p, rtol=1e-6)
-    assert together["GP-EP"].log_evidence == pytest.approx(alone.log_evidence, abs=1e-6)
 
 
 @pytest.mark.parametrize("d", [1, 2])
@@ -76,23 +55,6 @@ def test_the_gradient_of_gp_l_is_scikit_learns(modules, d):
     np.testing.assert_allclose(gradient, slopes, rtol=1e-4, atol=1e-5)
 
 
-def test_methods_that_share_a_search_do_not_share_a_failure(modules, monkeypatch, tmp_path):
-    import paper
-
-    def fail(names, *_, **__):
-        if "SkewGP2" in names:
-            raise ArithmeticError("no")
-        return {name: modules[0].Forecast(np.full(8, 0.5), -1.0, 2.0) for name in names}
-
-    monkeypatch.setattr(paper, "forecasts", fail)
-    (tmp_path / "pmlb").mkdir()
-    np.savez(tmp_path / "pmlb" / "made_up.npz", X=X, y=Y)
-    rows = {row["method"]: row for row in paper.pmlb_fold("made_up", 0, "SkewGP2", tmp_path)}
-    assert set(rows) == set(modules[0].TOGETHER)
-    assert [name for name, row in rows.items() if "failure" in row] == ["SkewGP2"]
-    assert rows["SkewGP2"]["failure"] == "ArithmeticError: no"
-
-
 def test_gp_l_is_at_least_where_scikit_learn_ends(modules):
     search = replace(modules[0].SEARCH, coarse_above=20, coarse_size=20)
     start = {"eta": 2.0, "ls": np.array([1.5, 1.5])}
@@ -103,3 +65,75 @@ def test_gp_l_is_at_least_where_scikit_learn_ends(modules):
     # L-BFGS stops within a thousandth of a nat of its optimum.
     assert evidence > own.log_marginal_likelihood_value_ - 1e-3
     assert np.mean((p > 0.5) == (np.sin(2.0 * NEW[:, 0]) > 0)) > 0.7
+
+
+N_SETS = 24
+GAIN = 0.05
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory, modules):
+    """Sets on which skewness above 1 gains .05 bits over EP, half of them; and one not whole."""
+    summary = modules[2]
+    folder = tmp_path_factory.mktemp("results")
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(N_SETS + 1):
+        level, skewness = rng.uniform(0.2, 0.8), 0.5 + (i % 2) + rng.uniform(0.0, 0.2)
+        for fold in range(5 if i < N_SETS else 4):
+            noise = 0.1 * rng.normal()  # of the fold, the same for all methods
+            for method in summary.METHODS:
+                gain = {"GP-L": -0.2, "SkewGP0": GAIN * (i % 2), "SkewGP2": GAIN * (i % 2)}
+                rows.append(
+                    {
+                        "set": f"set {i:02}",
+                        "fold": fold,
+                        "method": method,
+                        "n": 100 + 7 * i,
+                        "d": 2 + i % 5,
+                        "information": level + noise + gain.get(method, 0.0),
+                        "accuracy": 0.5 + 0.5 * level,
+                        "log_evidence": -10.0,
+                        "skewness": skewness,
+                        "seconds": 1.0,
+                        "failure": "",
+                    }
+                )
+    pd.DataFrame(rows).to_csv(folder / "paper_pmlb.csv", index=False)
+    return folder
+
+
+def test_differences_are_those_that_were_planted(modules, results):
+    summary = modules[2]
+    asked = ("SkewGP0 less GP-EP", "of it, the hyperparameters", "SkewGP0 less GP-L")
+    pairs = tuple(pair for pair in summary.PAIRS if pair[2] in asked)
+    found = summary.differences(summary.by_set(results), pairs)
+    half = found.loc["SkewGP0 less GP-EP"]
+    assert half["mean"] == pytest.approx(GAIN / 2)
+    # Deviations of GAIN / 2 about the mean, with 23 degrees of freedom.
+    assert half["std. error"] == pytest.approx(GAIN / 2 / np.sqrt(N_SETS - 1))
+    assert half["P(better)"] > 0.5 > half["P(worse)"]
+    assert found.loc["of it, the hyperparameters", "P(equal)"] == 1.0
+    assert found.loc["SkewGP0 less GP-L", "P(better)"] > 0.999
+
+
+def test_sets_of_one_family_count_as_one(modules):
+    """Doubled, each set by a sister with the same gain, they tell no more than once."""
+    summary = modules[2]
+    pairs = [members[:2] for members in summary.FAMILIES]
+    gains = np.random.default_rng(4).normal(size=len(pairs))
+    once = pd.Series(gains, index=[first for first, _ in pairs])
+    twice = pd.concat([once, pd.Series(gains, index=[second for _, second in pairs])])
+    assert summary.std_error(once) == pytest.approx(gains.std(ddof=1) / np.sqrt(len(pairs)))
+    assert summary.std_error(twice) == pytest.approx(summary.std_error(once))
+
+
+def test_calibrated_forecasts_lie_on_the_diagonal(modules):
+    rng = np.random.default_rng(3)
+    p = rng.uniform(size=20_000)
+    rows = modules[3].reliability(rng.uniform(size=p.size) < p, p)
+    assert [row["low"] for row in rows] == pytest.approx(np.linspace(0, 0.9, 10))
+    assert sum(row["count"] for row in rows) == p.size
+    for row in rows:  # 5 standard errors: false alarms 6e-6 for ten bins
+        error = np.sqrt(row["p"] * (1.0 - row["p"]) / row["count"])
+        assert abs(row["share"] - row["p"]) < 5 * error

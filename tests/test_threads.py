@@ -33,23 +33,14 @@ def two_threads():
 
 
 def test_small_work_has_one_thread_and_gives_back_what_was():
-    with few_blas_threads(100):
-        assert set(counts()) == {1}
+    with pytest.raises(RuntimeError), few_blas_threads(100):  # noqa: PT012
         with few_blas_threads(100):
             assert set(counts()) == {1}
         assert set(counts()) == {1}
-    assert set(counts()) == {2}
-
-
-def test_large_work_keeps_its_threads():
-    with few_blas_threads(5000):
-        assert set(counts()) == {2}
-
-
-def test_an_error_gives_them_back_too():
-    with pytest.raises(RuntimeError), few_blas_threads(100):
         raise RuntimeError
     assert set(counts()) == {2}
+    with few_blas_threads(5000):  # large work keeps them
+        assert set(counts()) == {2}
 
 
 def test_one_of_several_threads_has_one_whatever_the_size():

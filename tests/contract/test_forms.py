@@ -21,15 +21,10 @@ VALUES = np.sin(3.0 * X) + 0.5 * np.cos(np.arange(N) ** 2.0)
 LABELS = (VALUES > 0.1).astype(int)
 COUNTS = np.round(np.exp(0.7 + VALUES)).astype(int)
 GROUP = np.arange(N) // 3
-W = (np.abs(np.subtract.outer(np.arange(N), np.arange(N))) == 1).astype(float)
 
 
 def wide_coefficients():
     return pm.Normal("a", 0.0, 100.0) + pm.Normal("b", 0.0, 10.0) * X
-
-
-def flat_coefficients():
-    return pm.math.dot(np.column_stack([np.ones(N), X]), pm.Flat("b", shape=2))
 
 
 def effects(centred=True):
@@ -46,10 +41,6 @@ def crossed_effects():
 def correlated_slopes():
     u = pm.MvNormal("u", np.zeros(2), chol=np.array([[0.8, 0.0], [-0.4, 0.5]]), shape=(4, 2))
     return u[GROUP, 0] + u[GROUP, 1] * X
-
-
-def icar():
-    return pm.Normal("a") + pm.HalfNormal("sigma") * pm.ICAR("f", W=W)
 
 
 def kernel():
@@ -100,11 +91,9 @@ def averaged(model):
 
 NUMBERS = {
     wide_coefficients: None,
-    flat_coefficients: None,
     effects: {"tau": 0.8},
     crossed_effects: {"tau": 0.8},
     correlated_slopes: None,
-    icar: {"sigma": 0.7},
     latent_function: {"eta": 1.2, "ls": 0.6},
     basis_functions: {"eta": 1.2, "ls": 0.6},
     own_covariance: {"ls": 0.4},

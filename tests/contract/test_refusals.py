@@ -26,9 +26,9 @@ def of_a_model(use, *, signs=False):
         use(sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls")), **more))
 
 
-def approximated_prior():
+def approximated(use):
     with pm.Model():
-        sg.SkewGP(cov_func=RBF, approximation=Inducing(3)).prior("f", X)
+        use(sg.SkewGP(cov_func=RBF, approximation=Inducing(3)))
 
 
 def average_over_a_count():
@@ -39,7 +39,13 @@ def average_over_a_count():
 
 REFUSED = {
     "X.*sparse": (TypeError, lambda: GP.posterior(sparse.csr_matrix(X), LABELS)),
-    "prior takes the kernel as it is": (sg.ApproximationError, approximated_prior),
+    "prior takes the kernel as it is": (
+        sg.ApproximationError, lambda: approximated(lambda gp: gp.prior("f", X))
+    ),
+    "marginal_likelihood takes the kernel": (
+        sg.ApproximationError,
+        lambda: approximated(lambda gp: gp.marginal_likelihood("y", X, LABELS)),
+    ),
     "there is nothing to learn": (
         ValueError, lambda: sg.find_hyperparameters(GP, X, LABELS, **QUIET)
     ),

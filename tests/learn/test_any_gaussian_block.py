@@ -19,24 +19,6 @@ def _integrated(model):
     return found, attrs["log_evidence"], attrs["log_evidence_se"]
 
 
-def test_random_effects_are_their_quadrature():
-    """Not centred; the contract has a model whose evidence is the same either way."""
-    counts = np.array([3, 0, 7, 2])
-    with pm.Model() as model:
-        s = pm.HalfNormal("s", 1.0)
-        u = s * pm.Normal("u", 0.0, 1.0, shape=4)
-        pm.Poisson("y", pm.math.exp(1.0 + u), observed=counts)
-    _, log_evidence, se = _integrated(model)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
-    s = np.linspace(1e-4, 6, 3001)
-    rate = np.exp(1.0 + s[:, None] * nodes)
-    each = [(poisson(rate).pmf(k) * weights).sum(1) / np.sqrt(2 * np.pi) for k in counts]
-    total = np.prod(each, axis=0) * 2 * norm.pdf(s)
-    true = np.log(np.trapezoid(total, s))
-    # Five standard errors: a false alarm in 2e6 seeds.
-    assert abs(log_evidence - true) < 5 * se
-
-
 STEP, Y = np.arange(5), np.random.default_rng(2).normal(size=5)
 CHAIN = np.linalg.inv(np.eye(5) - 0.6 * np.eye(5, k=-1))
 OF_CHAIN = CHAIN @ np.diag([4.0, 0.25, 0.25, 0.25, 0.25]) @ CHAIN.T
@@ -80,14 +62,7 @@ def collinear_columns():
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        walk_with_a_drift,
-        with_a_level,
-        with_a_potential,
-        areas,
-        collinear_columns,
-    ],
+    "make", [walk_with_a_drift, with_a_level, with_a_potential, areas, collinear_columns]
 )
 def test_blocks_under_gaussian_values(make):
     with pm.Model() as model:
@@ -106,20 +81,19 @@ def test_blocks_under_gaussian_values(make):
     assert (np.abs(drawn.mean(0) - at_data) < 5 * sd / 20).all()
 
 
-@pytest.mark.parametrize("columns", [1, 2])
-def test_a_design_of_few_columns_under_heavy_tails(columns):
+def test_a_design_of_few_columns_under_heavy_tails():
     """Evidence by a rule over the coefficients; the draws' own weights are reported."""
     rng = np.random.default_rng(8)
-    X = rng.normal(size=(12, columns))
+    X = rng.normal(size=(12, 2))
     y = X.sum(axis=1) + 0.3 * rng.standard_t(3, 12)
     with pm.Model() as model:
-        b = pm.Normal("b", 0.0, 2.0, shape=columns)
+        b = pm.Normal("b", 0.0, 2.0, shape=2)
         pm.StudentT("y", nu=3.0, mu=pm.math.dot(X, b), sigma=0.3, observed=y)
-    step = np.linspace(-9.0, 11.0, 2001 if columns == 1 else 401)
-    grid = np.stack(np.meshgrid(*[step] * columns, indexing="ij"), -1).reshape(-1, columns)
+    step = np.linspace(-9.0, 11.0, 401)
+    grid = np.stack(np.meshgrid(step, step, indexing="ij"), -1).reshape(-1, 2)
     logs = norm.logpdf(grid, 0.0, 2.0).sum(1)
     logs += student.logpdf((y - grid @ X.T) / 0.3, 3.0).sum(1) - 12 * np.log(0.3)
-    want = logsumexp(logs) + columns * np.log(step[1] - step[0])
+    want = logsumexp(logs) + 2 * np.log(step[1] - step[0])
     about = sg.integrate(model, draws=100, random_seed=1, progressbar=False)["posterior"].attrs
     # 4.5 standard errors, and the rule's own: a false alarm once in 100,000.
     assert about["log_evidence"] == pytest.approx(want, abs=4.5 * about["log_evidence_se"] + 1e-4)
@@ -127,8 +101,7 @@ def test_a_design_of_few_columns_under_heavy_tails(columns):
     assert 0.3 < about["relative_ess_exact"] < 1.0
 
 
-@pytest.mark.parametrize("kind", ["Student", "mixture"])
-def test_several_modes_of_coefficients(kind):
+def test_several_modes_of_coefficients():
     """Data that y -> -y maps to themselves: the mean is 0, with modes at both signs."""
     rng = np.random.default_rng(4)
     x = np.linspace(-1.0, 1.0, 12)
@@ -136,23 +109,14 @@ def test_several_modes_of_coefficients(kind):
     x, y = np.r_[x, x], np.r_[y, -y]
     with pm.Model() as model:
         alpha, beta = pm.Normal("alpha", 0.0, 5.0), pm.Normal("beta", 0.0, 5.0)
-        eta = alpha + beta * x
-        if kind == "Student":
-            pm.StudentT("y", nu=1.0, mu=eta, sigma=0.2, observed=y)
-        else:
-            parts = [pm.Normal.dist(eta, 0.3), pm.Normal.dist(eta, 30.0)]
-            pm.Mixture("y", w=[0.5, 0.5], comp_dists=parts, observed=y)
+        pm.StudentT("y", nu=1.0, mu=alpha + beta * x, sigma=0.2, observed=y)
     found, log_evidence, se = _integrated(model)
     # By midpoints, in steps of some eighth of the posterior's deviations.
-    a, b = np.linspace(-4.0, 4.0, 801), np.linspace(-4.0, 4.0, 801)
-    logs = norm(0, 5).logpdf(a)[:, None] + norm(0, 5).logpdf(b)
+    a, b = np.linspace(-4.0, 4.0, 401)[:, None], np.linspace(-4.0, 4.0, 801)
+    logs = norm(0, 5).logpdf(a) + norm(0, 5).logpdf(b)
     for xi, yi in zip(x, y, strict=True):
-        off = yi - a[:, None] - b * xi
-        if kind == "Student":
-            logs += student.logpdf(off, 1.0, scale=0.2)
-        else:
-            logs += np.logaddexp(norm(0, 0.3).logpdf(off), norm(0, 30.0).logpdf(off)) - np.log(2)
-    true = logsumexp(logs) + 2.0 * np.log(a[1] - a[0])
+        logs += student.logpdf(yi - a - b * xi, 1.0, scale=0.2)
+    true = logsumexp(logs) + np.log(0.02 * 0.01)
     # Five standard errors; about one mode alone the evidence is .69 too small.
     assert abs(log_evidence - true) < 5 * se < 0.3
     # 400 draws at a relative ESS of a half: sd .035 of the share, five of them.

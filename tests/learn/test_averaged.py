@@ -80,27 +80,6 @@ def test_regression_spreads_with_the_noise():
     assert set(model.hyperparameters_["posterior"].data_vars) == {"sigma", "eta", "ls"}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"hyperparameters": "sample"}, 'must be "maximize" or "average"'),
-        ({"hyperparameters": "average", "n_pseudo_points": 1}, "takes no pseudo-points"),
-        ({"hyperparameters": "average", "warm_start": True}, "no warm_start"),
-    ],
-)
-def test_refusals(options, message):
-    with pytest.raises(ValueError, match=message):
-        sg.SkewGPClassifier(**options).fit(X2, [0, 1])
-
-
-def test_flat_priors_are_refused():
-    def flat(d):
-        return pm.gp.cov.ExpQuad(d, ls=pm.HalfFlat("ls"))
-
-    with pytest.raises(sg.ImproperPriorError, match="ls has a flat prior"):
-        sg.SkewGPClassifier(flat, hyperparameters="average").fit(X2, [0, 1])
-
-
 def test_a_kernel_without_hyperparameters():
     def fixed(d):
         return 9.0 * pm.gp.cov.ExpQuad(d, ls=0.7)

@@ -14,7 +14,7 @@ N = 6
 Z = np.array([-1.0, 0.5, 0.3, 1.4, -0.2, 0.8])
 NODES, LOG_WEIGHTS = np.polynomial.hermite_e.hermegauss(200)
 LOG_WEIGHTS = np.log(LOG_WEIGHTS / np.sqrt(2 * np.pi))
-LEVEL = np.linspace(-6.0, 6.0, 601)  # of mu, in deviations
+LEVEL = np.linspace(-6.0, 6.0, 241)  # of mu, in deviations: five steps or more in that of data
 COUNTS = np.array([3, 0, 7, 2, 1, 4])
 LARGE = np.array([900, 1100, 1500, 40, 3, 700])
 
@@ -31,10 +31,6 @@ def labels(eta):
     pm.Bernoulli("y", pm.math.invprobit(eta), observed=COUNTS > 2)
 
 
-def values(eta):
-    pm.Normal("y", eta, 0.3, observed=Z)
-
-
 def censored(eta):
     pm.Censored("y", pm.Normal.dist(eta, 0.3), None, 0.8, observed=np.minimum(Z, 0.8))
 
@@ -44,7 +40,6 @@ CASES = {
     "counts": (counts, lambda f, i: poisson(np.exp(f)).logpmf(COUNTS[i]), 0.7),
     "shares": (shares, lambda f, i: binom(20, expit(f)).logpmf(COUNTS[i]), 1.5),
     "labels": (labels, lambda f, i: norm.logcdf(np.where(COUNTS[i] > 2, f, -f)), 0.8),
-    "values": (values, lambda f, i: norm(f, 0.3).logpdf(Z[i]), 0.6),
     "censored": (
         censored,
         lambda f, i: norm(f, 0.3).logpdf(Z[i]) if Z[i] < 0.8 else norm(f, 0.3).logsf(0.8),
@@ -96,7 +91,7 @@ def test_evidence_and_means_are_those_of_quadrature(case):
     assert np.abs(drawn.var(axis=0) / variances - 1.0).max() < 5.0 * np.sqrt(3.0 / ess)
 
 
-@pytest.mark.parametrize("case", ["counts", "values", "censored"])
+@pytest.mark.parametrize("case", ["counts", "censored"])
 def test_evidences_at_all_hyperparameters_are_those_of_quadrature(case):
     """And draws of mu and of an effect beside them: at a thousand deviations, side by side."""
     observe, log_density, _ = CASES[case]

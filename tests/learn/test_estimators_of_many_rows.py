@@ -92,18 +92,6 @@ def test_with_pseudo_points_in_batches():
     assert repr(model.posterior_.prior.approximation) == "Inducing(60)"
 
 
-@pytest.mark.slow(ci=True)
-def test_all_classes_at_once():
-    X, values = data()
-    kinds = np.digitize(values, [-0.8, 0.8])
-    model = sg.SkewGPClassifier(multi_class="exact", n_restarts=0, random_state=0).fit(X, kinds)
-    assert repr(model.posterior_.prior.approximation) == "Inducing(60)"
-    assert model.hyperparameters_.kind == "evidence"
-    assert model.hyperparameters_.converged
-    # The labels' own error, of noise .5 about two limits, is some .18.
-    assert model.score(X, kinds) > 0.78
-
-
 def test_average():
     X, values = data()
     average = sg.SkewGPClassifier(hyperparameters="average", random_state=0).fit(X, values > 0)

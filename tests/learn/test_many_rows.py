@@ -156,6 +156,9 @@ CASES = {
 }  # fmt: skip
 
 
+WEIGHTED = ("learnt limit", "duels", "negative binomial")
+
+
 def training(name, approximation):
     """A SkewGP with all that can be learnt of it, and data with their likelihood."""
     case = CASES[name]
@@ -212,8 +215,9 @@ def beside_matrices(name):
     [
         pytest.param(x, marks=[pytest.mark.slow(ci=True)] * case.slow)
         for x, case in CASES.items()
-        # Those are below, against posteriors; and values are among those that are censored.
-        if x not in ("exposures", "ordinal", "gaussian")
+        # The others are below: against posteriors, with weights, beside other kinds; and values
+        # are among those that are censored.
+        if x not in ("exposures", "ordinal", "gaussian", *WEIGHTED, "classes")
     ],
 )
 def test_value_and_gradient(name):
@@ -288,7 +292,7 @@ def test_other_approximations(approximation):
     assert_gradient(rows, point, 1e-4)
 
 
-@pytest.mark.parametrize("name", ["learnt limit", "duels", "negative binomial"])
+@pytest.mark.parametrize("name", WEIGHTED)
 def test_weights_are_repeated_observations(name):
     data = training(name, Inducing(X))
     weights = np.arange(len(data.y)) % 3  # 0 leaves one out
@@ -429,8 +433,6 @@ def test_what_is_learnt_with_too_few_points_is_warned_of(monkeypatch):
     with pytest.warns(sg.PriorApproximationWarning, match=r"Inducing\(20\).*log evidence by"):
         sg.find_hyperparameters(*rough[:3], n_restarts=0, **options)
     sg.find_hyperparameters(*smooth[:3], n_restarts=0, **options)  # a warning is an error
-    with pytest.warns(sg.PriorApproximationWarning, match=r"Inducing\(20\)"):
-        sg.integrate(*rough[:3], draws=10, chains=1, **options)
 
 
 class Other:
@@ -476,16 +478,6 @@ def test_what_cannot_be_learnt_so_is_refused(message):
     gp, inputs, y, likelihood, coregion, *_ = REFUSED[message]()
     with pytest.raises(sg.ApproximationError, match=message):
         sg.find_hyperparameters(gp, inputs, y, likelihood=likelihood, coregion=coregion)
-
-
-def test_variables_of_a_model_have_the_kernel_as_it_is():
-    gp = training("probit", Inducing(5)).model
-    with (
-        gp.model,
-        pytest.raises(sg.ApproximationError, match="marginal_likelihood takes the kernel"),
-    ):
-        gp.marginal_likelihood("y", X, LABELS)
-    assert "approximation=Inducing(5)" in repr(gp)
 
 
 def test_modes_of_outliers_are_looked_for():

@@ -160,8 +160,6 @@ def learnt(spelling, scale=1.0):
         if spelling == "effects":
             f = sg.SkewGP(cov_func=kernel).prior("f", X[:, None], jitter=0.0)
             pm.Normal("y", b[0] + b[1] * X + f, NOISE, observed=WAVE)
-        if spelling == "prior":
-            pm.Normal("y", gp.prior("f", X[:, None], jitter=0.0), NOISE, observed=WAVE)
         if spelling == "marginal":
             gp.marginal_likelihood("y", X[:, None], WAVE, likelihood=gaussian, jitter=0.0)
     return model, gp, gaussian
@@ -191,7 +189,7 @@ def best_eta():
     return np.exp(optimize.minimize_scalar(loss, (-1.0, 0.0), tol=1e-10).x)
 
 
-@pytest.mark.parametrize("spelling", ["process", "prior", "effects", "marginal"])
+@pytest.mark.parametrize("spelling", ["process", "effects", "marginal"])
 def test_the_maximum_is_that_of_the_closed_form(spelling):
     model, gp, gaussian = learnt(spelling)
     data = (X[:, None], WAVE) if spelling == "process" else ()

@@ -71,14 +71,6 @@ def all_random():
     return objective_of(model, gp, [(X[:12], Y[:12]), (X[12:], Y[12:])], {"r": R})[0]
 
 
-def test_coordinates(all_random):
-    coordinates = all_random.coordinates
-    names = ["ls", "eta", "r[0, 0]", "r[1, 0]", "t[0]", "t[1]", "level"]
-    assert coordinates.labels == names
-    assert coordinates.binary_names == ["positive"]
-    assert coordinates.patterns(3) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-
-
 # EP stops at 1e-4 of a standard deviation: gradients are off by about that times the number of
 # labels, 1e-3; the differences' own error is less. The sampler's sites are constant in the gradient
 # and move in the differences: both are unbiased but for quasi-Monte Carlo errors of some 1e-2.

@@ -78,21 +78,18 @@ Y = np.array([0.3, 1.0, 0.4, 2.0, 1.1, 1.7])
 LINE = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0.0]])
 
 
-@pytest.mark.parametrize(("unit", "flat"), [(1e-6, True), (1e8, False)])
-def test_units_of_the_data(unit, flat):
-    """Densities of six values, and of what has density 1 or is of the unit itself."""
-    log_evidence = []
+def test_units_of_the_data():
+    """Densities of six values, and of what has density 1."""
+    found, unit = [], 1e-6
     for u in (1.0, unit):
         with pm.Model() as model:
-            sigma = pm.HalfFlat("sigma") if flat else pm.LogNormal("sigma", 0.0, 1e3)
-            mu = pm.Flat("mu") if flat else pm.Normal("mu", 0.0, 1e3 * u)
-            pm.Normal("y", mu, sigma, observed=u * Y)
-        log_evidence.append(integrated(model)[1])
-    here, there = log_evidence
-    shift = (Y.size - 2 * flat) * np.log(unit)
+            pm.Normal("y", pm.Flat("mu"), pm.HalfFlat("sigma"), observed=u * Y)
+        found.append(integrated(model)[1])
+    here, there = found
+    shift = (Y.size - 2) * np.log(unit)
     error = np.hypot(here["log_evidence_se"], there["log_evidence_se"])
-    # Five standard errors, a false alarm in 2e6 seeds; and the slope of the prior.
-    assert abs(there["log_evidence"] + shift - here["log_evidence"]) < 5 * error + 1e-3
+    # Five standard errors, a false alarm in 2e6 seeds.
+    assert abs(there["log_evidence"] + shift - here["log_evidence"]) < 5 * error
 
 
 def groups(n_groups, scale):
@@ -180,12 +177,12 @@ def test_a_potential_bounds_what_data_do_not():
     assert abs(drawn.std() / 2.0 - 1.0) < 5 / np.sqrt(2000)
 
 
-def on_grid(model, r, low, high):
+def on_grid(model, r, low, high, n):
     """Log evidence and mean of r: f by its Gaussian integral, from PyMC's own slopes."""
     options = {"jacobian": False, "mode": "FAST_COMPILE"}
     log_density = model.compile_logp(**options)
     slope = model.compile_dlogp([model["f"]], **options)
-    grid, width = np.linspace(low, high, 401, retstep=True)
+    grid, width = np.linspace(low, high, n, retstep=True)
     logs = []
     for value in grid:
         point = model.initial_point() | {r: value}
@@ -206,28 +203,25 @@ def walk(r):
     return pm.GaussianRandomWalk("f", sigma=pm.math.exp(r), init_dist=start(), shape=6)
 
 
-def of_its_own(r):
-    """Of which the integral depends on r."""
-    return pm.CustomDist("f", r, logp=lambda v, r: -0.5 * (v - r) ** 2 - 0.1 * r**2, shape=6)
-
-
 def areas(r):
+    """Of which the integral depends on r."""
     return pm.CAR("f", mu=np.zeros(4), W=LINE, alpha=r, tau=2.0)
 
 
 @pytest.mark.parametrize(
-    ("form", "low", "high"),
+    ("form", "grid"),
     [
-        (walk, -3.5, 4.0),
-        (of_its_own, -3.5, 4.0),
-        (areas, -0.999, 0.999),  # PyMC's density is 0 beyond 1
+        # Smooth, with a deviation of four steps or more: nothing is left.
+        (walk, (-3.5, 4.0, 76)),
+        # As the root of its distance to 1, beyond which PyMC's density is 0: some 1e-4.
+        (areas, (-0.999, 0.999, 151)),
     ],
 )
-def test_a_normal_parameter_inside_the_density(form, low, high):
+def test_a_normal_parameter_inside_the_density(form, grid):
     with pm.Model() as model:
         f = form(pm.Normal("r", 0.2, 0.6))
         pm.Normal("y", f, 0.5, observed=Y[:4] if form is areas else Y)
-    true, mean = on_grid(model, "r", low, high)
+    true, mean = on_grid(model, "r", *grid)
     found, attrs = integrated(model)
     assert is_right(attrs, true)
     # Of 200 points or more with equal weights, of sd below .6: five standard errors.
@@ -237,7 +231,6 @@ def test_a_normal_parameter_inside_the_density(form, low, high):
 GROUP = np.arange(6) % 3
 # What has the deviation s: effects and noise of these.
 DEVIATIONS = {
-    "of effects": (lambda s: ({"sigma": s}, 0.5), lambda s: (s, 0.5)),
     "by tau": (lambda s: ({"tau": s}, 0.5), lambda s: (s**-0.5, 0.5)),
     "of noise": (lambda s: ({"sigma": 1.0}, s), lambda s: (1.0, s)),
 }
@@ -290,14 +283,10 @@ def test_counts_that_say_more_than_quadrature_of_a_flat_prior_sees():
 VAGUE = np.array([2.1, -0.4, 1.3, -2.2, 0.7, 3.0])
 
 
-def hierarchy(prior):
+def hierarchy(sd):
     """Values with noise 0.5 about effects, whose variance has a prior on many orders."""
     with pm.Model() as model:
-        if prior == "precision":
-            sd = 1.0 / pm.math.sqrt(pm.Gamma("tau", 1e-3, 1e-3))
-        else:
-            sd = pm.math.sqrt(pm.InverseGamma("variance", 1e-3, 1e-3))
-        pm.Normal("y", pm.Normal("u", 0.0, sd, shape=VAGUE.size), 0.5, observed=VAGUE)
+        pm.Normal("y", pm.Normal("u", 0.0, sd(), shape=VAGUE.size), 0.5, observed=VAGUE)
     return model
 
 
@@ -305,19 +294,16 @@ def log_likelihood(variance):
     return norm(0.0, np.sqrt(variance + 0.25)[:, None]).logpdf(VAGUE).sum(axis=1)
 
 
-@pytest.mark.parametrize(
-    ("prior", "known", "sign"),
-    [("precision", gamma(1e-3, scale=1e3), -1.0), ("variance", invgamma(1e-3, scale=1e-3), 1.0)],
-)
-def test_a_vague_prior_of_a_variance(prior, known, sign):
+def test_a_vague_prior_of_a_precision():
     """On a grid of the logarithm, with as much of the tails as counts."""
     x, step = np.linspace(-60.0, 60.0, 40_001, retstep=True)
-    logs = log_likelihood(np.exp(sign * x)) + known.logpdf(np.exp(x)) + x
-    assert is_right(integrated(hierarchy(prior))[1], logsumexp(logs) + np.log(step), 0.0)
+    logs = log_likelihood(np.exp(-x)) + gamma(1e-3, scale=1e3).logpdf(np.exp(x)) + x
+    model = hierarchy(lambda: 1.0 / pm.math.sqrt(pm.Gamma("tau", 1e-3, 1e-3)))
+    assert is_right(integrated(model)[1], logsumexp(logs) + np.log(step), 0.0)
 
 
 def test_the_search_begins_under_a_vague_prior():
-    model = hierarchy("variance")
+    model = hierarchy(lambda: pm.math.sqrt(pm.InverseGamma("variance", 1e-3, 1e-3)))
     found = sg.find_hyperparameters(model, start={"variance": 1.0}, progressbar=False)
     x = np.linspace(-5.0, 5.0, 10_001)
     # No Jacobian: the density is the prior's, on its own scale.

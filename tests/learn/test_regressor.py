@@ -82,18 +82,3 @@ class TestCensored:
         evidences = [m.log_marginal_likelihood_.value for m in (first, tobit)]
         assert evidences[0] == pytest.approx(evidences[1], abs=0.1)
         assert first.predict(NEW).min() < LIMIT
-
-
-@pytest.mark.parametrize(
-    ("options", "y", "message"),
-    [
-        ({"censoring": 3.0}, Y, "censoring must be None or a tuple"),
-        ({"censoring": (10.5, None)}, Y, "y must be within the limits"),
-        ({"censoring": (11.0, 9.0)}, Y, "lower must be below upper"),
-        ({"censoring": (9.0, None)}, np.column_stack([Y, Y]), "leave them out"),
-        ({}, np.column_stack([Y, Y - 1.0]), "swap them"),
-    ],
-)
-def test_bad_input(options, y, message):
-    with pytest.raises(ValueError, match=message):
-        fast(**options).fit(X, y)

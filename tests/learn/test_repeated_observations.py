@@ -71,26 +71,6 @@ def test_the_best_hyperparameters(method, data):
     assert np.abs(slopes).max() < 0.2
 
 
-@pytest.mark.parametrize("method", ["ep", "twisted"])
-def test_marginal_likelihood(method):
-    model, gp = process()
-    with model:
-        kind = lk.BinomialProbit(N)
-        gp.marginal_likelihood("y", PLACES, Y, likelihood=kind, method=method)
-    names, x = ("ls_log__", "eta_log__"), np.array([-0.2, 0.3])
-    point = dict(zip(names, x, strict=True))
-
-    def at(x):
-        return exact(x) + ON_LOG_SCALE(x).sum()
-
-    assert model.compile_logp(mode="FAST_COMPILE")(point) == pytest.approx(at(x), abs=1e-3)
-    slopes = model.compile_dlogp(mode="FAST_COMPILE")(point)
-    by_name = dict(zip([v.name for v in model.continuous_value_vars], slopes, strict=True))
-    np.testing.assert_allclose(
-        [by_name[n] for n in names], finite_difference(at, x, 0.02), atol=5e-3
-    )
-
-
 X = np.array([[-1.0], [-0.3], [0.4], [1.2]])
 WEIGHTS = np.array([3, 1, 0, 120])
 # Of classes none may be without data; each observation is two rows.
@@ -142,31 +122,24 @@ def test_weights_are_repeated_rows(kind):
         assert len(found.arrays[1]) == (124 if kind == "values" else 3)
 
 
-@pytest.mark.parametrize(
-    ("given", "options", "message"),
-    [
-        ("labels", {"weights": np.full(4, 0.5)}, "weights must be whole numbers.*row 0 has 0.5"),
-        ("labels", {"weights": np.ones(3)}, r"shape \(4,\)"),
-        ("model", {}, "weights do: a model has its data in it"),
-        ("both", {}, "data of one kind"),
-        ("shape", {"likelihood": lk.Constraint.bounds(0.0, 1.0)}, "has none"),
-        (
-            "labels",
-            {"likelihood": lambda eta: pm.Poisson.dist(mu=pm.math.exp(eta))},
-            "weights go with the likelihoods",
-        ),
-    ],
-)
-def test_weights_that_mean_nothing(given, options, message):
-    gp, labels = process()[1], KINDS["labels"][0]
-    data = {
-        "labels": (gp, X, labels),
-        "model": (in_model(),),
-        "both": (gp, [(X, labels, lk.BernoulliProbit())] * 2),
-        "shape": (gp, X),
-    }[given]
+LABELS, PROBIT = KINDS["labels"][0], lk.BernoulliProbit()
+POISSON = {"likelihood": lambda eta: pm.Poisson.dist(mu=pm.math.exp(eta))}
+REFUSED = {
+    "weights must be whole numbers.*row 0 has 0.5": ((X, LABELS), {"weights": np.full(4, 0.5)}),
+    r"shape \(4,\)": ((X, LABELS), {"weights": np.ones(3)}),
+    "weights do: a model has its data in it": ((), {}),
+    "data of one kind": (([(X, LABELS, PROBIT)] * 2,), {}),
+    "has none": ((X,), {"likelihood": lk.Constraint.bounds(0.0, 1.0)}),
+    "weights go with the likelihoods": ((X, LABELS), POISSON),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_weights_that_mean_nothing(message):
+    data, options = REFUSED[message]
+    of = process()[1] if data else in_model()
     with pytest.raises(ValueError, match=message):
-        sg.find_hyperparameters(*data, **{"weights": WEIGHTS} | options)
+        sg.find_hyperparameters(of, *data, **{"weights": WEIGHTS} | options)
 
 
 def test_trials_beside_sites():

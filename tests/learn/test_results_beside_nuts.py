@@ -1,4 +1,4 @@
-"""What follows from results of `integrate`: the same as after NUTS, within Monte Carlo error."""
+"""What follows from results of `integrate`: trees as after NUTS, and what others make of them."""
 
 import arviz as az
 import bambi as bmb
@@ -21,12 +21,8 @@ X = np.linspace(-1.0, 1.0, 24)
 COUNTS = np.random.default_rng(3).poisson(np.exp(0.5 + 0.6 * X + 0.4 * (GROUP - 1.5)))
 
 
-# As many draws as ours: more would make the errors of differences a fifth smaller, at most.
 FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
-NUTS = {
-    "draws": 800, "tune": 800, "chains": 2, "cores": 1, "target_accept": 0.95, "random_seed": 1,
-    "progressbar": False,
-}  # fmt: skip
+NUTS = {"draws": 250, "tune": 400, "chains": 2, "cores": 1, "target_accept": 0.95, "random_seed": 1}
 
 
 def _gap(ours, theirs):
@@ -55,7 +51,7 @@ def model():
 def trees(model):
     ours = sg.integrate(model, draws=500, chains=2, random_seed=0, progressbar=False)
     with model:
-        theirs = pm.sample(nuts_sampler="pymc", **NUTS)
+        theirs = pm.sample(nuts_sampler="pymc", progressbar=False, **NUTS)
         pm.compute_log_likelihood(theirs, progressbar=False, **FAST)
     return ours, theirs
 
@@ -80,17 +76,10 @@ def test_the_tree_is_that_of_pymc(trees):
 
 # Near the limit of 1000 draws, and over it by chance.
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")
-def test_predictions_and_scores_are_those_after_nuts(model, trees, tmp_path):
-    new = []
-    for tree in trees:
-        with model:
-            found = pm.sample_posterior_predictive(tree, random_seed=2, progressbar=False, **FAST)
-        new.append(found["posterior_predictive"]["y"].to_numpy())
-    # 24 means: five errors.
-    assert _gap(*new) < 5
+def test_scores_are_those_after_nuts_and_the_tree_is_written(trees, tmp_path):
     loos = [az.loo(tree) for tree in trees]
-    # Over seeds ours vary by .05, those of NUTS by .07 (as for Bambi's below).
-    assert loos[0].elpd == pytest.approx(loos[1].elpd, abs=0.4)
+    # Over seeds ours vary by .05, those of NUTS by .12: four and a half of both together.
+    assert loos[0].elpd == pytest.approx(loos[1].elpd, abs=0.6)
     assert set(az.compare(dict(zip("ab", trees, strict=True))).index) == {"a", "b"}
     trees[0].to_netcdf(tmp_path / "tree.nc")
     with xr.open_datatree(tmp_path / "tree.nc") as again:
@@ -100,53 +89,59 @@ def test_predictions_and_scores_are_those_after_nuts(model, trees, tmp_path):
             assert again[group].attrs.keys() == trees[0][group].attrs.keys()
 
 
-def test_new_data_of_a_model_are_those_after_nuts(model, trees):
-    new = []
-    for tree in trees:
-        with model.copy():
-            pm.set_data({"x": X + 0.5})
-            found = pm.sample_posterior_predictive(
-                tree, var_names=["y"], predictions=True, random_seed=2, progressbar=False, **FAST
-            )
-        new.append(found["predictions"]["y"].to_numpy())
-    # 24 means: five errors.
-    assert _gap(*new) < 5
+@pytest.mark.parametrize("shift", [0.0, 0.5])
+def test_predictions_of_a_model(model, trees, shift):
+    """At the data and at new ones: counts with the means of each draw."""
+    drawn = trees[0]["posterior"]
+    new = {"var_names": ["y"], "predictions": True} if shift else {}
+    with model.copy():
+        pm.set_data({"x": X + shift})
+        options = {"random_seed": 2, "progressbar": False, **FAST, **new}
+        found = pm.sample_posterior_predictive(trees[0], **options)
+    counts = found["predictions" if shift else "posterior_predictive"]["y"].to_numpy()
+    level = drawn["level"].to_numpy()[..., GROUP]
+    rates = np.exp(level + drawn["slope"].to_numpy()[..., None] * (X + shift))
+    # Of Poisson counts, whose variances are their means. 24 means: five errors.
+    error = np.sqrt(rates.sum(axis=(0, 1)))
+    assert (np.abs((counts - rates).sum(axis=(0, 1))) < 5 * error).all()
 
 
 @pytest.fixture(scope="module")
 def fitted():
     data = pd.DataFrame({"x": X, "g": np.array(list("abcd"))[GROUP], "y": COUNTS})
     model = bmb.Model("y ~ x + (1|g)", data, family="poisson")
-    ours = sg.integrate(model, draws=500, chains=2, random_seed=0, progressbar=False)
-    return model, ours, model.fit(**NUTS)
+    return model, sg.integrate(model, draws=500, chains=2, random_seed=0, progressbar=False)
 
 
-def test_bambi_predicts_the_same(fitted):
-    model, *trees = fitted
-    assert set(trees[0]["posterior"].data_vars) == set(trees[1]["posterior"].data_vars)
+def rates(tree, x, g):
+    """Means of counts for each draw, by the formula."""
+    drawn = tree["posterior"]
+    u = np.stack([drawn["1|g"].sel(g__factor_dim=name) for name in g], axis=-1)
+    return np.exp(drawn["Intercept"].values[..., None] + drawn["x"].values[..., None] * x + u)
+
+
+def test_bambi_predicts(fitted):
+    model, ours = fitted
     new = pd.DataFrame({"x": [0.3, -0.4, 0.1], "g": ["a", "c", "new"]})
-    for kind, group, name in (
-        ("response_params", "posterior", "mu"),
-        ("response", "posterior_predictive", "y"),
-    ):
-        found = [
-            model.predict(
-                x, kind=kind, data=new, sample_new_groups=True, inplace=False, random_seed=5
-            )[group][name].to_numpy()
-            for x in trees
-        ]
-        # Three means: five errors.
-        assert _gap(*found) < 5
-    at_data = [model.predict(x, inplace=False)["posterior"]["mu"].to_numpy() for x in trees]
-    assert _gap(*at_data) < 5
+    options = {"data": new, "sample_new_groups": True, "inplace": False, "random_seed": 5}
+    mu = model.predict(ours, kind="response_params", **options)["posterior"]["mu"].values
+    np.testing.assert_allclose(mu[..., :2], rates(ours, new["x"][:2].values, "ac"), rtol=1e-10)
+    # A new group has the effect of one of the four, in each draw.
+    one_of = rates(ours, 0.1, "abcd")
+    assert np.isclose(mu[..., 2:], one_of).any(axis=-1).all()
+    counts = model.predict(ours, kind="response", **options)["posterior_predictive"]["y"].values
+    # Three means, of counts given those above: five errors.
+    assert (np.abs((counts - mu).sum(axis=(0, 1))) < 5 * np.sqrt(mu.sum(axis=(0, 1)))).all()
 
 
-def test_bambi_interprets_the_same(fitted):
-    model, *trees = fitted
-    for what in (bmb.interpret.comparisons, bmb.interpret.slopes):
-        effects = [what(model, x, {"x": [-0.5, 0.5]} if what is bmb.interpret.comparisons else "x")
-                   .draws["posterior"]["mu"].to_numpy() for x in trees]  # fmt: skip
-        # One mean or a few: five errors.
-        assert _gap(*effects) < 5
-    seen = [bmb.interpret.predictions(model, x, "x").draws["posterior"]["mu"] for x in trees]
-    assert _gap(*(x.to_numpy() for x in seen)) < 5
+def test_bambi_interprets(fitted):
+    model, ours = fitted
+    low, high = (rates(ours, x, "abcd").mean(axis=(0, 1)) for x in (-0.5, 0.5))
+    found = bmb.interpret.comparisons(model, ours, {"x": [-0.5, 0.5]}).summary
+    np.testing.assert_allclose(found["estimate"][:4], high - low, rtol=1e-8)
+    slopes = bmb.interpret.slopes(model, ours, "x").summary  # at the mean of x, which is 0
+    wanted = (rates(ours, 0.0, "abcd") * ours["posterior"]["x"].values[..., None]).mean(axis=(0, 1))
+    np.testing.assert_allclose(slopes["estimate"][:4], wanted, rtol=1e-3)  # by differences
+    seen = bmb.interpret.predictions(model, ours, "x").summary
+    wanted = rates(ours, seen["x"].values, seen["g"]).mean(axis=(0, 1))
+    np.testing.assert_allclose(seen["estimate"], wanted, rtol=1e-8)

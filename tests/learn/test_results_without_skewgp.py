@@ -27,19 +27,7 @@ OBSERVED = {
     "truncated counts": lambda b: pm.Truncated(
         "y", pm.Poisson.dist(_waits(b, X)), lower=1, observed=np.maximum(Y, 1)
     ),
-    "truncated waits": lambda b: pm.Truncated(
-        "y", pm.Gamma.dist(2.0, 1 / _waits(b, X)), upper=3.0, observed=WAITS
-    ),
     "hurdle": lambda b: pm.HurdlePoisson("y", psi=0.8, mu=_waits(b, X), observed=Y),
-    "mixture of kinds": lambda b: pm.Mixture(
-        "y",
-        w=[0.8, 0.2],
-        comp_dists=[
-            pm.Poisson.dist(_waits(b, X)),
-            pm.NegativeBinomial.dist(mu=_waits(b, X), alpha=1.0),
-        ],
-        observed=Y,
-    ),
     "mixture of scales": lambda b: pm.Mixture(
         "y",
         w=[0.7, 0.3],

@@ -70,8 +70,9 @@ def assert_same_distributions(fresh, after):
         assert ks_2samp(a, b).pvalue > P_VALUE
 
 
-@pytest.mark.parametrize(("s", "design"), [(2, None), (1, DESIGN)])
-@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize(
+    ("move", "s", "design"), [("independence", 1, DESIGN), ("lin_ess", 2, None)]
+)
 def test_moves_at_fixed_parameters(move, s, design):
     """The first step draws u from f, the later ones go on from their joint state, in blocks."""
     rng = np.random.default_rng(100 + s)
@@ -186,9 +187,6 @@ def test_what_a_step_reports():
     _, infos, _ = run(ConjugateSampler(MOVES["independence"], 2), model, 10)
     assert infos[0].stats.keys() == {"accept", "log_weight", "relative_ess"}
     assert 0.9 < np.mean([info.stats["accept"] for info in infos]) <= 1.0
-    _, infos, _ = run(ConjugateSampler(MOVES["lin_ess"], 3), model, 10)
-    assert infos[0].stats.keys() == {"arc_length", "n_active"}
-    assert all(0 < info.stats["arc_length"] <= 2 * np.pi for info in infos)
 
 
 def test_no_more_states_than_calls_to_come(monkeypatch):
@@ -212,16 +210,6 @@ def test_several_sweeps_a_step():
     model, exact = two_points()
     draws, *_ = run(ConjugateSampler(MOVES["lin_ess"], 1, n_sweeps=3), model, 3000)
     np.testing.assert_allclose(draws.mean(axis=0), exact.mean, atol=0.15)
-
-
-def test_hard_weights_ask_for_more_proposals_and_stay_right():
-    """A steep case, where EP's Gaussian is far off: n = 12, variance 400, one class but one."""
-    n = 12
-    scale = 400.0 * np.exp(-0.5 * (np.arange(n)[:, None] - np.arange(n)) ** 2 / 9) + np.eye(n)
-    sign = np.where(np.arange(n) == 5, -1.0, 1.0)
-    model = labelled(normal_prior(np.zeros(n), scale), None, np.zeros(n), sign)
-    move = IndependenceMove(Augmentation(model), 16)
-    assert 1 < move.adapt() <= 16
 
 
 def test_poor_proposals_are_refused_as_often_as_they_should():

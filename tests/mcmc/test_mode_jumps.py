@@ -1,17 +1,17 @@
-"""Chains under factors that are not log-concave go from mode to mode, as often as they should."""
+"""Chains under factors that are not log-concave go from mode to mode, as often as they should.
+
+Those that move hyperparameters too are in `test_several_modes`.
+"""
 
 import numpy as np
 import pytest
-from mcmc_models import NO_ROWS, Density, normal_prior
-from scipy.stats import norm
+from mcmc_models import NO_ROWS, normal_prior
 from site_oracles import Logit, TwoNormals, posterior_of_coordinates
 
 from pymc_skewgp._mcmc import site_chain as conjugate
-from pymc_skewgp._mcmc import slices
 from pymc_skewgp._mcmc.model import ConjugateModel, Placed, StudentTNoise
 from pymc_skewgp._mcmc.site_chain import ConjugateSampler, SiteChain
 from pymc_skewgp._mcmc.site_target import ModeJumps, SiteTarget
-from pymc_skewgp._mcmc.slices import HyperparameterMove
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.sites import Sites
 
@@ -51,28 +51,6 @@ def test_a_chain_at_given_hyperparameters():
     # Some 95 independent draws: errors of .1 and 7.5 % of the deviation; four of them.
     assert path[:, 0].mean() == pytest.approx(known.mean[0], abs=0.4)
     assert path[:, 0].std() == pytest.approx(known.sd[0], rel=0.3)
-
-
-def test_a_chain_that_moves_hyperparameters():
-    rng, density = np.random.default_rng(2), Density(lambda v: model_of(np.exp(v[0])), 0.4, 0.3)
-    state = conjugate.init(np.zeros(2), slices.init(np.array([0.4])))
-    chain, model, path = SiteChain(8), model_of(np.exp(0.4)), []
-    for i in range(400):
-        move = HyperparameterMove(density, tune=i < 100)
-        state, _ = chain.step(state, model, rng, hyperparameters=move)
-        model = state.model
-        path.append([state.theta.values[0], state.f[0]])
-    path = np.array(path[100:])
-    grid = np.linspace(-0.8, 1.6, 13)
-    found = [exact(np.exp(x)) for x in grid]
-    p = np.exp(np.array([x.log_evidence for x in found]) + norm.logpdf(grid, 0.4, 0.3))
-    p /= p.sum()
-    mean = p @ [x.mean[0] for x in found]
-    # Without jumps there are three.
-    assert np.count_nonzero(np.diff(path[:, 1] > 1.5)) > 19
-    # Some 45 independent draws of f, and 75 of theta: errors of .15 and .035; four of them.
-    assert path[:, 1].mean() == pytest.approx(mean, abs=0.6)
-    assert path[:, 0].mean() == pytest.approx(p @ grid, abs=0.14)
 
 
 def test_a_chain_through_indicators():
