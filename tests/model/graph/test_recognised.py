@@ -228,9 +228,8 @@ NOISE = {
 @pytest.mark.parametrize("name", NOISE)
 def test_noise_that_is_not_positive(name):
     """Refused where it is data; no place for a chain to be where it is random."""
-    for sd in (0.0, -1.0):
-        with pytest.raises(ValueError, match="the noise of y must be positive"):
-            rows_of(lambda f, sd=sd: NOISE[name](f, sd))
+    with pytest.raises(ValueError, match="the noise of y must be positive"):
+        rows_of(lambda f: NOISE[name](f, 0.0))
     found = rows_of(lambda f: NOISE[name](f, pm.Normal("sd", initval=-1.0)))
     assert np.isnan(found.variances).all()
 
