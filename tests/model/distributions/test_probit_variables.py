@@ -1,6 +1,5 @@
 """Labels, choices, duels, and values not seen within an interval: densities, gradients, draws."""
 
-import cloudpickle
 import numpy as np
 import pymc as pm
 import pytensor
@@ -154,21 +153,6 @@ class TestChoices:
         np.testing.assert_allclose(np.exp(log_p), np.exp(expected), rtol=1e-9, atol=1e-13)
         np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1.0, rtol=1e-10)
         np.testing.assert_array_equal(pm.logp(y, [-1, 3, 4, 7]).eval(), -INF)
-
-    def test_two_alternatives_are_a_probit_label(self):
-        eta = np.array([[0.3, -0.5], [40.0, 0.0], [0.0, 40.0]])
-        expected = log_ndtr((eta[:, 1] - eta[:, 0]) / np.sqrt(2))
-        found = pm.logp(MultinomialProbit.dist(eta), 1).eval()
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-10)
-
-    @pytest.mark.slow(ci=True)
-    def test_batches_and_noise_for_each_choice(self):
-        sigma = np.array([0.3, 0.5, 1.0, 2.0])
-        values = np.array([[0, 1, 2, 0], [2, 1, 0, 1]])
-        found = np.exp(pm.logp(ChoiceProbit.dist(np.stack([SETS, -SETS]), sigma), values).eval())
-        for i, j in np.ndindex(2, 4):
-            expected = of_choice((1, -1)[i] * SETS[j], values[i, j], sigma[j])
-            assert found[i, j] == pytest.approx(np.exp(expected), rel=1e-9, abs=1e-13)
 
 
 class TestDuels:
@@ -332,30 +316,3 @@ REFUSED = [
 def test_bad_parameters(call, error, message):
     with pytest.raises(error, match=message):
         call()
-
-
-@pytest.mark.slow(ci=True)
-def test_in_a_model():
-    """All of them at once: dims, prior draws, pickling as PyMC does it, and a gradient in numba."""
-    coords = {"trip": range(4), "mode": ["car", "bus", "train"], "item": list("abcd")}
-    with pm.Model(coords={**coords, "duel": range(5), "row": list("xyz")}) as model:
-        eta = pm.Normal("eta", dims=("trip", "mode"))
-        sigma, threshold = pm.HalfNormal("sigma"), pm.HalfNormal("threshold")
-        f, g = pm.Normal("f", dims="item"), pm.Normal("g", dims="row")
-        BernoulliProbit("label", g, observed=[0, 1, 1], dims="row")
-        ChoiceProbit("choice", eta, sigma, observed=[0, 2, 1, 1], dims="trip")
-        MultinomialProbit("class", eta, observed=[0, 2, 1, 1], dims="trip")
-        pairs = pm.Data("pairs", PAIRS, dims=("duel", "side"))
-        PreferenceProbit("won", f, pairs, sigma, threshold, observed=[1, 0, -1, 1, 1], dims="duel")
-        lower, upper = np.array([-INF, 0.0, 0.7]), np.array([0.0, 1.0, 0.7])
-        IntervalNormal("value", g, sigma, lower, upper, observed=[0.0, 0.0, 0.7], dims="row")
-        prior = pm.sample_prior_predictive(20, random_seed=1)["prior_predictive"]
-    expected = {"label": {0, 1}, "choice": {0, 1, 2}, "class": {0, 1, 2}, "won": {-1, 0, 1}}
-    dims = {"label": "row", "choice": "trip", "class": "trip", "won": "duel", "value": "row"}
-    for name, dim in dims.items():
-        assert prior[name].dims == ("chain", "draw", dim)
-        assert name == "value" or set(np.unique(prior[name])) <= expected[name]
-    point = model.initial_point()
-    copy = cloudpickle.loads(cloudpickle.dumps(model))
-    assert copy.compile_logp()(point) == model.compile_logp()(point)
-    assert np.isfinite(model.compile_dlogp(mode="NUMBA")(point)).all()

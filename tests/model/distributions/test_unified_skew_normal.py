@@ -14,7 +14,11 @@ from pytensor.compile.mode import Mode
 from scipy import stats
 
 from pymc_skewgp import SUN, NotPositiveDefiniteError
-from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
+from pymc_skewgp._model.distributions.unified_skew_normal import (
+    JointDrawsRV,
+    ObjectModeDraws,
+    UnifiedSkewNormal,
+)
 from pymc_skewgp._model.ops.densities import MvnLogProb
 from pymc_skewgp._sun.parameters import sun_draws
 
@@ -129,12 +133,7 @@ def test_batches_of_parameters_and_values():
     value = rng.normal(size=(5, 4, 3))
     found = pm.logp(rv, value).eval()
     for i, j in np.ndindex(5, 4):
-        one = {
-            **R_EXAMPLE,
-            "mu": mu[j],
-            "truncation": truncation[i, 0],
-            "scale": scale[j],
-        }
+        one = {**R_EXAMPLE, "mu": mu[j], "truncation": truncation[i, 0], "scale": scale[j]}
         # The same formula with exact probabilities, s = 2.
         assert found[i, j] == pytest.approx(SUN(**one).logpdf(value[i, j]), abs=1e-11)
 
@@ -221,23 +220,6 @@ def test_gradient_in_every_parameter_and_the_value():
     np.testing.assert_allclose(of_x, by_x, rtol=1e-6, atol=1e-8)
 
 
-def test_gradient_of_a_batch():
-    """The sum over rows that share their parameters, in numba."""
-    delta, x = pt.dmatrix(), pt.dmatrix()
-    rv = UnifiedSkewNormal.dist(**{**SMALL, "skewness": delta}, size=3)
-    gradients = pytensor.function([delta, x], pytensor.grad(pm.logp(rv, x).sum(), [delta, x]))
-    points = np.array([[0.1, 0.2], [1.5, -2.0], [-0.5, 0.0]])
-    of_delta, of_x = gradients(SMALL["skewness"], points)
-
-    def total(delta, x=points):
-        return SUN(**{**SMALL, "skewness": delta}).logpdf(x).sum()
-
-    # Fourth-order differences of a smooth function with h = 1e-3: 1e-9.
-    np.testing.assert_allclose(of_delta, finite_difference(total, SMALL["skewness"]), atol=1e-8)
-    by_x = finite_difference(lambda x: total(SMALL["skewness"], x), points)
-    np.testing.assert_allclose(of_x, by_x, atol=1e-8)
-
-
 # Draws
 
 
@@ -271,15 +253,6 @@ def test_rows_that_share_their_parameters_are_drawn_together(monkeypatch):
     assert asked == [5, 5]
 
 
-def test_draws_with_random_parameters():
-    with pm.Model():
-        mu = pm.Normal("mu", 0.0, 100.0)
-        x = UnifiedSkewNormal("x", mu, np.eye(2), [[0.5], [0.5]], 0.0, [[1.0]], size=4)
-    mus, xs = pm.draw([mu, x], 5, random_seed=1)
-    assert xs.shape == (5, 4, 2)
-    assert np.abs(xs - mus[:, None, None]).max() < 8  # deviations of one
-
-
 def test_draws_with_invalid_parameters_say_which():
     delta = pt.dscalar()
     rv = UnifiedSkewNormal.dist(0.0, np.eye(2), delta * np.ones((2, 1)), 0.0, [[1.0]])
@@ -296,6 +269,7 @@ def test_prior_predictive_and_observations():
         x = pm.Data("x", data, dims=("row", "axis"))
         UnifiedSkewNormal("z", **SMALL, observed=x, dims=("row", "axis"))
         prior = pm.sample_prior_predictive(20, random_seed=1)
+    assert "z ~ UnifiedSkewNormal(" in model.str_repr()
     z = prior["prior_predictive"]["z"]
     assert z.dims == ("chain", "draw", "row", "axis")
     assert z.shape == (1, 20, 5, 2)
@@ -356,14 +330,6 @@ def test_what_may_change_is_not_judged():
 class TestCrossCovariance:
     """`cross_cov` in place of the skewness."""
 
-    @pytest.mark.parametrize("parameters", [PLAIN, R_EXAMPLE], ids=["s=0", "s=2"])
-    def test_is_the_same_distribution(self, parameters):
-        point = np.zeros(parameters["mu"].size)
-        expected = log_density(parameters, point)
-        # The same numbers go through the same code: round-off of D Delta only.
-        found = log_density(with_cross_cov(parameters), point)
-        assert found == pytest.approx(expected, rel=1e-13)
-
     def test_as_a_vector_and_as_a_graph(self):
         expected = log_density(SMALL, [0.1, 0.2])
         given = with_cross_cov(SMALL)
@@ -389,3 +355,61 @@ class TestCrossCovariance:
     def test_refusals(self, change, error, message):
         with pytest.raises(error, match=message):
             UnifiedSkewNormal.dist(**{**with_cross_cov(SMALL), **change})
+
+
+# Rows that share parameters are drawn together, and numba runs the same draws without a word.
+
+
+IN_PYTHON = Mode("py", None)
+
+
+class Shifted(JointDrawsRV):
+    """A location and standard normal noise."""
+
+    name = "shifted"
+    signature = "(p)->(p)"
+
+    @classmethod
+    def rng_fn(cls, rng, mu, size):
+        return mu + rng.standard_normal((*(mu.shape[:-1] if size is None else size), mu.shape[-1]))
+
+
+shifted = Shifted()
+
+
+def draw(seed, mode, size=None, mu=(0.0, 10.0, 20.0)):
+    rng = pytensor.shared(np.random.default_rng(seed))
+    next_rng, x = shifted(np.array(mu), size=size, rng=rng, return_next_rng=True)
+    f = pytensor.function([], x, updates={rng: next_rng}, mode=mode)
+    return f, rng
+
+
+@pytest.mark.parametrize("size", [None, (2, 3)])
+def test_numba_draws_the_stream_of_python(size):
+    found, expected = (draw(1, mode, size)[0] for mode in ("NUMBA", IN_PYTHON))
+    for _ in range(3):  # the generator moves on
+        np.testing.assert_array_equal(found(), expected())
+    ops = [node.op for node in found.maker.fgraph.apply_nodes]
+    assert any(isinstance(op, ObjectModeDraws) for op in ops)
+
+
+def test_without_an_update_the_generator_stays():
+    rng = pytensor.shared(np.random.default_rng(1))
+    _, x = shifted(np.zeros(2), rng=rng, return_next_rng=True)
+    f = pytensor.function([], x, mode="NUMBA")
+    np.testing.assert_array_equal(f(), f())
+    assert rng.get_value().random() == np.random.default_rng(1).random()
+
+
+def test_an_error_in_a_draw_reaches_the_caller():
+    class Failing(Shifted):
+        name = "failing"
+
+        @classmethod
+        def rng_fn(cls, rng, mu, size):
+            raise ValueError("no such draw")
+
+    mu = pt.dvector()
+    _, x = Failing()(mu, rng=pytensor.shared(np.random.default_rng(1)), return_next_rng=True)
+    with pytest.raises(ValueError, match="no such draw"):
+        pytensor.function([mu], x, mode="NUMBA")(np.zeros(2))
