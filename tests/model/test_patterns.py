@@ -5,8 +5,10 @@ The cases are in `patterns`, and the same table is on the page docs/patterns.md.
 
 import warnings
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
+import pymc as pm
 import pytest
 from mixture_oracles import log_marginal, rows_about
 from patterns import PATTERNS, Pattern
@@ -29,8 +31,12 @@ by_code = pytest.mark.parametrize("pattern", ALL, ids=lambda p: p.code)
 
 
 def assigned(model):
-    """Names of the variables that `ConjugateStep` would get, and the warnings."""
-    with warnings.catch_warnings(record=True) as caught:
+    """Names of the variables that `ConjugateStep` would get, and the warnings.
+
+    PyMC looks whether the log density has gradients, which takes most of its time: it has.
+    """
+    gradients = patch.object(pm.Model, "logp"), patch("pymc.sampling.mcmc.tg")
+    with warnings.catch_warnings(record=True) as caught, gradients[0], gradients[1]:
         warnings.simplefilter("always")
         _, steps = assign_step_methods(model)
     mine = [x for x in caught if issubclass(x.category, NotConjugateWarning)]

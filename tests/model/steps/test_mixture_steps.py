@@ -117,7 +117,7 @@ def test_posterior_by_quadrature(make, s):
     columns = [f[:, 0], f[:, 1], f[:, 0] * f[:, 1], other, other * f[:, 0], other**2]
     expected = np.array(columns) @ np.exp(log_p - logsumexp(log_p))
     transformed = {"include_transformed": True}
-    idata = sample(model, 600, tune=100, random_seed=3, idata_kwargs=transformed)
+    idata = sample(model, 400, tune=100, random_seed=3, idata_kwargs=transformed)
     # In the group of unconstrained values, where PyMC has one.
     group = idata.unconstrained_posterior if "unconstrained_posterior" in idata else idata.posterior
     f, other = idata.posterior["f"].values, group[name].values

@@ -216,7 +216,7 @@ class TestAnyDepth:
 
     def test_integrate_draws_them_forward(self):
         model = self.model(lambda f: pm.Normal("y", f, 0.5, observed=VALUES))
-        found = sg.integrate(model, random_seed=1, progressbar=False)
+        found = sg.integrate(model, draws=200, chains=2, random_seed=1, progressbar=False)
         drawn = found["posterior"]
         assert set(drawn.data_vars) == {"f", "fn", "labels", "p", "s", "z"}
         posterior = self.gp.posterior(X[:N, None], VALUES, likelihood=sg.likelihoods.Gaussian(0.5))
