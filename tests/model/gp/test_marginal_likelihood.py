@@ -136,6 +136,15 @@ class TestDraws:
         # The variance of 2000 standard normals, five standard errors: false alarm 6e-7.
         assert np.mean(z**2) == pytest.approx(1.0, abs=5 * np.sqrt(2.0 / 2000))
 
+    def test_of_several_kinds_each_about_its_own_values(self):
+        with pm.Model():
+            steep = pm.gp.mean.Linear(100.0)
+            gp = sg.SkewGP(mean_func=steep, cov_func=1e-6 * pm.gp.cov.ExpQuad(1, ls=1.0))
+            kinds = [(X[:1], [0.0], of.Gaussian(0.1)), (X[1:], [0.0, 0.0], of.Gaussian(0.1))]
+            y = gp.marginal_likelihood("y", kinds)
+        # Ten standard deviations.
+        np.testing.assert_allclose(draws(y, 2), np.tile(100.0 * X[:, 0], (2, 1)), atol=1.0)
+
     @pytest.mark.parametrize(
         ("make", "shape"),
         [
