@@ -100,9 +100,6 @@ VECTORS = {
     "unified skew-normal": lambda: UnifiedSkewNormal.dist(
         np.zeros(2), np.eye(2), np.zeros((2, 0)), np.zeros(0), np.zeros((0, 0))
     ),
-    "mixture": lambda: pm.Mixture.dist(
-        [0.5, 0.5], [pm.MvNormal.dist(mu * np.ones(2), np.eye(2)) for mu in (0.0, 1.0)]
-    ),
 }
 
 

@@ -8,13 +8,17 @@ import pytest
 from oracles import SUN_EXAMPLE_LOGPDF as R_LOG_DENSITY
 from oracles import SUN_EXAMPLE_PARAMETERS as R_EXAMPLE
 from oracles import SUN_EXAMPLE_POINT as R_POINT
-from oracles import brute_log_prob, equicorrelated_cov, equicorrelated_log_prob, finite_difference
+from oracles import equicorrelated_cov, finite_difference
 from pymc.testing import BaseTestDistributionRandom, assert_support_point_is_expected
 from pytensor.compile.mode import Mode
 from scipy import stats
 
 from pymc_skewgp import SUN, NotPositiveDefiniteError
-from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
+from pymc_skewgp._model.distributions.unified_skew_normal import (
+    JointDrawsRV,
+    ObjectModeDraws,
+    UnifiedSkewNormal,
+)
 from pymc_skewgp._model.ops.densities import MvnLogProb
 from pymc_skewgp._sun.parameters import sun_draws
 
@@ -94,49 +98,23 @@ def test_without_latent_dimensions_it_is_normal(static):
     np.testing.assert_allclose(found, expected, rtol=1e-14)  # round-off
 
 
-@pytest.mark.parametrize("s", [1, 6])
-def test_many_latent_dimensions_by_quadrature(s):
-    """One variable equally skewed by equicorrelated latent ones: both probabilities are known."""
-    rho, delta, gamma = 0.6, 0.5, -0.3
-    x = np.array([-1.0, 0.5, 3.0])
-    parameters = {
-        "mu": [0.2],
-        "scale": [[1.0]],
-        "skewness": np.full((1, s), delta),
-        "truncation": gamma,
-        "latent_cov": equicorrelated_cov(s, rho),
+def test_many_latent_dimensions_and_the_distribution_function():
+    """By the twin in NumPy, which is compared with quadrature; fewer dimensions are below."""
+    x = np.array([-1.0, 0.5, 3.0])[:, None]
+    many = {
+        "mu": np.array([0.2]),
+        "scale": np.eye(1),
+        "skewness": np.full((1, 6), 0.5),
+        "truncation": np.full(6, -0.3),
+        "latent_cov": equicorrelated_cov(6, 0.6),
     }
-    left = 1.0 - delta**2
-    never = np.full(s, -np.inf)
-    expected = [
-        stats.norm.logpdf(z)
-        + equicorrelated_log_prob(
-            never, np.full(s, (gamma + delta * z) / np.sqrt(left)), (rho - delta**2) / left
-        )
-        - equicorrelated_log_prob(never, np.full(s, gamma), rho)
-        for z in x - 0.2
-    ]
     # Two Monte Carlo values of 256 quasi-random draws with nearly equal weights: 1e-3 at worst.
-    # With one latent variable, Azzalini's distribution, they are closed forms.
-    tolerance = 1e-12 if s == 1 else 5e-3
-    np.testing.assert_allclose(log_density(parameters, x[:, None]), expected, atol=tolerance)
-
-
-def test_log_distribution_function():
-    """By quadrature over the joint normal vector that defines the distribution."""
-    z = np.array([0.3, -0.5])
-    cross = np.sqrt(SMALL["scale"].diagonal())[:, None] * SMALL["skewness"]
-    joint = np.block([[SMALL["scale"], cross], [cross.T, SMALL["latent_cov"]]])
-    low = np.array([-np.inf, -np.inf, -SMALL["truncation"][0]])
-    high = np.array([*(z - SMALL["mu"]), np.inf])
-    condition = stats.norm.logcdf(SMALL["truncation"][0] / np.sqrt(1.5))
-    expected = brute_log_prob(low, high, joint) - condition
-    rv = UnifiedSkewNormal.dist(**SMALL)
+    np.testing.assert_allclose(log_density(many, x), SUN(**many).logpdf(x), atol=5e-3)
+    z = np.array([[0.3, -0.5], [-np.inf, 0.0], [np.inf, np.inf]])
+    found = pm.logcdf(UnifiedSkewNormal.dist(**SMALL), z).eval()
     # N = 3 by 256 quasi-random draws.
-    assert pm.logcdf(rv, z).eval() == pytest.approx(expected, abs=3e-3)
-    rows = pm.logcdf(rv, np.array([z, [-np.inf, 0.0], [np.inf, np.inf]])).eval()
-    np.testing.assert_allclose(rows[[0, 2]], [pm.logcdf(rv, z).eval(), 0.0], atol=3e-3)
-    assert rows[1] == -np.inf
+    expected = SUN(**SMALL).logcdf(z[0], n_draws=8192).value
+    np.testing.assert_allclose(found, [expected, -np.inf, 0.0], atol=3e-3)
 
 
 # Batches
@@ -155,12 +133,7 @@ def test_batches_of_parameters_and_values():
     value = rng.normal(size=(5, 4, 3))
     found = pm.logp(rv, value).eval()
     for i, j in np.ndindex(5, 4):
-        one = {
-            **R_EXAMPLE,
-            "mu": mu[j],
-            "truncation": truncation[i, 0],
-            "scale": scale[j],
-        }
+        one = {**R_EXAMPLE, "mu": mu[j], "truncation": truncation[i, 0], "scale": scale[j]}
         # The same formula with exact probabilities, s = 2.
         assert found[i, j] == pytest.approx(SUN(**one).logpdf(value[i, j]), abs=1e-11)
 
@@ -247,33 +220,18 @@ def test_gradient_in_every_parameter_and_the_value():
     np.testing.assert_allclose(of_x, by_x, rtol=1e-6, atol=1e-8)
 
 
-def test_gradient_of_a_batch():
-    """The sum over rows that share their parameters, in numba."""
-    delta, x = pt.dmatrix(), pt.dmatrix()
-    rv = UnifiedSkewNormal.dist(**{**SMALL, "skewness": delta}, size=3)
-    gradients = pytensor.function([delta, x], pytensor.grad(pm.logp(rv, x).sum(), [delta, x]))
-    points = np.array([[0.1, 0.2], [1.5, -2.0], [-0.5, 0.0]])
-    of_delta, of_x = gradients(SMALL["skewness"], points)
-
-    def total(delta, x=points):
-        return SUN(**{**SMALL, "skewness": delta}).logpdf(x).sum()
-
-    # Fourth-order differences of a smooth function with h = 1e-3: 1e-9.
-    np.testing.assert_allclose(of_delta, finite_difference(total, SMALL["skewness"]), atol=1e-8)
-    by_x = finite_difference(lambda x: total(SMALL["skewness"], x), points)
-    np.testing.assert_allclose(of_x, by_x, atol=1e-8)
-
-
 # Draws
 
 
-@pytest.mark.parametrize("batch", [False, True])
-def test_draws_are_the_same_in_numba_and_python(batch):
-    changes = {"truncation": np.array([[-0.5, 0.0], [1.0, 1.0]])} if batch else {}
-    rv = UnifiedSkewNormal.dist(**{**R_EXAMPLE, **changes}, size=(3, 2))
-    numba = pm.draw(rv, 2, random_seed=1, mode="NUMBA")
-    np.testing.assert_array_equal(numba, pm.draw(rv, 2, random_seed=1, mode=IN_PYTHON))
-    assert np.unique(numba).size == numba.size
+def test_draws_are_the_same_in_numba_and_python():
+    batch = {**R_EXAMPLE, "truncation": np.array([[-0.5, 0.0], [1.0, 1.0]])}
+    variables = [UnifiedSkewNormal.dist(**given, size=(3, 2)) for given in (R_EXAMPLE, batch)]
+    numba, python = (
+        pm.draw(variables, 2, random_seed=1, mode=mode) for mode in ("NUMBA", IN_PYTHON)
+    )
+    for found, expected in zip(numba, python, strict=True):
+        np.testing.assert_array_equal(found, expected)
+        assert np.unique(found).size == found.size
 
 
 def test_rows_that_share_their_parameters_are_drawn_together(monkeypatch):
@@ -295,15 +253,6 @@ def test_rows_that_share_their_parameters_are_drawn_together(monkeypatch):
     assert asked == [5, 5]
 
 
-def test_draws_with_random_parameters():
-    with pm.Model():
-        mu = pm.Normal("mu", 0.0, 100.0)
-        x = UnifiedSkewNormal("x", mu, np.eye(2), [[0.5], [0.5]], 0.0, [[1.0]], size=4)
-    mus, xs = pm.draw([mu, x], 5, random_seed=1)
-    assert xs.shape == (5, 4, 2)
-    assert np.abs(xs - mus[:, None, None]).max() < 8  # deviations of one
-
-
 def test_draws_with_invalid_parameters_say_which():
     delta = pt.dscalar()
     rv = UnifiedSkewNormal.dist(0.0, np.eye(2), delta * np.ones((2, 1)), 0.0, [[1.0]])
@@ -320,6 +269,7 @@ def test_prior_predictive_and_observations():
         x = pm.Data("x", data, dims=("row", "axis"))
         UnifiedSkewNormal("z", **SMALL, observed=x, dims=("row", "axis"))
         prior = pm.sample_prior_predictive(20, random_seed=1)
+    assert "z ~ UnifiedSkewNormal(" in model.str_repr()
     z = prior["prior_predictive"]["z"]
     assert z.dims == ("chain", "draw", "row", "axis")
     assert z.shape == (1, 20, 5, 2)
@@ -380,14 +330,6 @@ def test_what_may_change_is_not_judged():
 class TestCrossCovariance:
     """`cross_cov` in place of the skewness."""
 
-    @pytest.mark.parametrize("parameters", [PLAIN, R_EXAMPLE], ids=["s=0", "s=2"])
-    def test_is_the_same_distribution(self, parameters):
-        point = np.zeros(parameters["mu"].size)
-        expected = log_density(parameters, point)
-        # The same numbers go through the same code: round-off of D Delta only.
-        found = log_density(with_cross_cov(parameters), point)
-        assert found == pytest.approx(expected, rel=1e-13)
-
     def test_as_a_vector_and_as_a_graph(self):
         expected = log_density(SMALL, [0.1, 0.2])
         given = with_cross_cov(SMALL)
@@ -413,3 +355,61 @@ class TestCrossCovariance:
     def test_refusals(self, change, error, message):
         with pytest.raises(error, match=message):
             UnifiedSkewNormal.dist(**{**with_cross_cov(SMALL), **change})
+
+
+# Rows that share parameters are drawn together, and numba runs the same draws without a word.
+
+
+IN_PYTHON = Mode("py", None)
+
+
+class Shifted(JointDrawsRV):
+    """A location and standard normal noise."""
+
+    name = "shifted"
+    signature = "(p)->(p)"
+
+    @classmethod
+    def rng_fn(cls, rng, mu, size):
+        return mu + rng.standard_normal((*(mu.shape[:-1] if size is None else size), mu.shape[-1]))
+
+
+shifted = Shifted()
+
+
+def draw(seed, mode, size=None, mu=(0.0, 10.0, 20.0)):
+    rng = pytensor.shared(np.random.default_rng(seed))
+    next_rng, x = shifted(np.array(mu), size=size, rng=rng, return_next_rng=True)
+    f = pytensor.function([], x, updates={rng: next_rng}, mode=mode)
+    return f, rng
+
+
+@pytest.mark.parametrize("size", [None, (2, 3)])
+def test_numba_draws_the_stream_of_python(size):
+    found, expected = (draw(1, mode, size)[0] for mode in ("NUMBA", IN_PYTHON))
+    for _ in range(3):  # the generator moves on
+        np.testing.assert_array_equal(found(), expected())
+    ops = [node.op for node in found.maker.fgraph.apply_nodes]
+    assert any(isinstance(op, ObjectModeDraws) for op in ops)
+
+
+def test_without_an_update_the_generator_stays():
+    rng = pytensor.shared(np.random.default_rng(1))
+    _, x = shifted(np.zeros(2), rng=rng, return_next_rng=True)
+    f = pytensor.function([], x, mode="NUMBA")
+    np.testing.assert_array_equal(f(), f())
+    assert rng.get_value().random() == np.random.default_rng(1).random()
+
+
+def test_an_error_in_a_draw_reaches_the_caller():
+    class Failing(Shifted):
+        name = "failing"
+
+        @classmethod
+        def rng_fn(cls, rng, mu, size):
+            raise ValueError("no such draw")
+
+    mu = pt.dvector()
+    _, x = Failing()(mu, rng=pytensor.shared(np.random.default_rng(1)), return_next_rng=True)
+    with pytest.raises(ValueError, match="no such draw"):
+        pytensor.function([mu], x, mode="NUMBA")(np.zeros(2))

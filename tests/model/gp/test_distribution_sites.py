@@ -8,8 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from likelihood_cases import CASES as likelihoods
-from likelihood_cases import COUNTS, EXPOSURES, LABELS, LEVELS, POSITIVE, VALUES, log_prob
+from likelihood_cases import COUNTS, EXPOSURES, LABELS, LEVELS, POSITIVE, VALUES
 from pytensor.scalar.math import Log1mexp
 from scipy import stats
 from scipy.special import expit, logsumexp, ndtr, polygamma
@@ -29,24 +28,20 @@ def _zero_inflated(y, f):
     return np.where(y == 0, logsumexp([own, np.full(f.shape, np.log(0.3))], axis=0), own)
 
 
-def _known(case):
-    """The same of a likelihood of the package, by its row of `likelihood_cases`."""
-    arguments = case.arguments_of(N)
-    return (
-        lambda eta: case.pymc(eta, **arguments),
-        case.data(),
-        lambda y, f: log_prob(case.given(f, **arguments), y),
-    )
+normal, poisson = pm.Normal.dist, lambda eta: pm.Poisson.dist(pm.math.exp(eta))
 
 
-KNOWN = ["Poisson", "BernoulliLogit", "OrderedLogit", "StudentT"]
 # name: what a user writes, y, log density by SciPy
 CASES = {
-    **{name: _known(likelihoods[name]) for name in KNOWN},
-    "gamma of mean and sd": (
-        lambda eta: pm.Gamma.dist(mu=pm.math.exp(eta), sigma=0.5),
-        POSITIVE,
-        lambda y, f: stats.gamma.logpdf(y, 4 * np.exp(2 * f), scale=0.25 * np.exp(-f)),
+    "poisson": (
+        lambda eta: pm.Poisson.dist(EXPOSURES * pm.math.exp(eta)),
+        COUNTS,
+        lambda y, f: stats.poisson.logpmf(y, EXPOSURES * np.exp(f)),
+    ),
+    "logit": (
+        lambda eta: pm.Bernoulli.dist(logit_p=eta),
+        LABELS,
+        lambda y, f: stats.bernoulli.logpmf(y, expit(f)),
     ),
     "beta": (
         lambda eta: pm.Beta.dist(mu=pm.math.sigmoid(eta), nu=5.0),
@@ -57,11 +52,6 @@ CASES = {
         lambda eta: pm.ZeroInflatedPoisson.dist(psi=0.7, mu=pm.math.exp(eta)),
         COUNTS,
         _zero_inflated,
-    ),
-    "weibull": (
-        lambda eta: pm.Weibull.dist(alpha=1.5, beta=pm.math.exp(eta)),
-        POSITIVE,
-        lambda y, f: stats.weibull_min.logpdf(y, 1.5, scale=np.exp(f)),
     ),
     "truncated": (
         lambda eta: pm.Truncated.dist(pm.Normal.dist(eta, 0.8), lower=0.0),
@@ -95,11 +85,10 @@ CASES = {
     ),
 }
 MEANS = {
-    "Poisson": lambda f: EXPOSURES * np.exp(f),
-    "BernoulliLogit": expit,
+    "poisson": lambda f: EXPOSURES * np.exp(f),
+    "logit": expit,
     "beta": expit,
     "zero inflated": lambda f: 0.7 * np.exp(f),
-    "weibull": lambda f: np.exp(f) * 0.9027452929509336,  # Gamma(5/3)
     "truncated": lambda f: stats.truncnorm.mean(-f / 0.8, np.inf, f, 0.8),
     "censored": lambda f: f * ndtr(f / 0.8) + 0.8 * stats.norm.pdf(f / 0.8),
     "function of a variable": lambda f: np.exp(f + 0.245),
@@ -143,10 +132,7 @@ def test_draws_have_the_mean_of_the_distribution(name):
 def test_draws_by_rejection_need_no_memory_for_each_step():
     """PyMC draws truncated counts in a loop of up to 10,000 steps."""
 
-    def positive(eta):
-        return pm.Truncated.dist(pm.Poisson.dist(pm.math.exp(eta)), lower=1)
-
-    likelihood = DistributionSites(positive, {})
+    likelihood = DistributionSites(lambda eta: pm.Truncated.dist(poisson(eta), lower=1), {})
     data, rng = likelihood.as_data(COUNTS + 1, N), np.random.default_rng(1)
     f = np.zeros((10_000, N))
     tracemalloc.start()
@@ -161,7 +147,7 @@ def test_draws_by_rejection_need_no_memory_for_each_step():
 
 def test_constants_of_each_row_have_no_new_points():
     rng = np.random.default_rng(0)
-    likelihood = DistributionSites(CASES["Poisson"][0], {})
+    likelihood = DistributionSites(CASES["poisson"][0], {})
     likelihood.as_data(COUNTS, N)
     assert likelihood.predictive_draws(np.zeros((1, 2, 3)), rng) == {}
     assert likelihood.predictive_summary(_mixture()) == {}
@@ -176,19 +162,16 @@ def _mixture():
 def test_forecast_of_counts(known):
     """Mean and sd of a Poisson variable over a log-normal mixture, in closed form."""
 
-    def counts(eta):
-        return pm.Poisson.dist(pm.math.exp(eta))
-
     def unknown(eta):  # which PyMC has no mean for
         return pm.CustomDist.dist(
             eta,
-            logp=lambda y, eta: pm.logp(pm.Poisson.dist(pm.math.exp(eta)), y),
+            logp=lambda y, eta: pm.logp(poisson(eta), y),
             random=lambda eta, rng=None, size=None: rng.poisson(np.exp(eta), size=size),
             dtype="int64",
         )
 
     mixture = _mixture()
-    found = DistributionSites(counts if known else unknown, {}).predictive_summary(mixture)
+    found = DistributionSites(poisson if known else unknown, {}).predictive_summary(mixture)
     rate = np.exp(mixture.means + mixture.variance[:, None] / 2)
     mean = rate.mean(axis=1)
     square = np.exp(2 * mixture.means + 2 * mixture.variance[:, None]).mean(axis=1)
@@ -247,16 +230,16 @@ def test_far_out_one_impossible_entry_leaves_the_others():
 
 
 COUPLED = {
-    "Sum": lambda eta: pm.Normal.dist(eta - eta.mean(), 1.0),
-    "Softmax": lambda eta: pm.Normal.dist(pm.math.softmax(eta), 1.0),
-    "Dot": lambda eta: pm.Normal.dist(np.ones((N, N)) @ eta, 1.0),
-    "Subtensor": lambda eta: pm.Normal.dist(eta[::-1], 1.0),
-    "Max": lambda eta: pm.Normal.dist(0.0, pt.exp(eta - eta.max())),
-    "SortOp": lambda eta: pm.Normal.dist(pt.sort(eta), 1.0),
-    "Sub ": lambda eta: pm.Normal.dist((eta[:, None] - eta[None, :]).max(axis=1), 1.0),
-    "Join": lambda eta: pm.Normal.dist(pt.concatenate([eta, 0 * eta])[:N], 1.0),
+    "Sum": lambda eta: normal(eta - eta.mean(), 1.0),
+    "Softmax": lambda eta: normal(pm.math.softmax(eta), 1.0),
+    "Dot": lambda eta: normal(np.ones((N, N)) @ eta, 1.0),
+    "Subtensor": lambda eta: normal(eta[::-1], 1.0),
+    "Max": lambda eta: normal(0.0, pt.exp(eta - eta.max())),
+    "SortOp": lambda eta: normal(pt.sort(eta), 1.0),
+    "Sub ": lambda eta: normal((eta[:, None] - eta[None, :]).max(axis=1), 1.0),
+    "Join": lambda eta: normal(pt.concatenate([eta, 0 * eta])[:N], 1.0),
     # Not known to the analysis of the graph: found by values.
-    "Reshape": lambda eta: pm.Normal.dist(eta.reshape((2, 4)).T.ravel(), 1.0),
+    "Reshape": lambda eta: normal(eta.reshape((2, 4)).T.ravel(), 1.0),
     "joint distribution": lambda eta: pm.MvNormal.dist(eta, np.eye(N)),
 }
 
@@ -274,84 +257,48 @@ def test_what_only_looks_coupled_is_accepted():
     np.testing.assert_allclose(likelihood.log_likelihood(data, F), stats.norm.logpdf(VALUES, F))
 
 
-# what is wrong: the function, y, the error, what it says
+# error: what it says, and the function
 WRONG = {
-    "no distribution": (
-        lambda eta: pm.math.exp(eta),
-        VALUES,
-        TypeError,
-        "result of Exp, not",
-    ),
-    "a name": (lambda eta: pm.Normal("y", eta), VALUES, TypeError, "without a name, found y"),
-    "no predictor": (
-        lambda eta: pm.Normal.dist(0.0, 1.0, shape=N),
-        VALUES,
-        NotSitesError,
-        "does not depend on the predictor",
-    ),
-    "a number": (
-        lambda eta: pm.Normal.dist(eta.sum(), 1.0),
-        VALUES,
-        ValueError,
-        r"shape \(8,\), one",
-    ),
-    "two functions": (
-        lambda f, g: pm.Normal.dist(f, pm.math.exp(g)),
-        VALUES,
-        TypeError,
-        r"2 predictors, f, g, .* reparameterize=True.* NUTS",
-    ),
-    "classes": (
+    TypeError: {
+        "result of Exp, not": lambda eta: pm.math.exp(eta),
+        "without a name, found y": lambda eta: pm.Normal("y", eta),
+        r"2 predictors, f, g, .* reparameterize=True.* NUTS": lambda f, g: normal(f, pt.exp(g)),
+    },
+    NotSitesError: {
+        "does not depend on the predictor": lambda eta: normal(0.0, 1.0, shape=N),
+        "depends on another random variable": lambda eta: normal(eta, pm.HalfNormal.dist()),
+        "no log probability": lambda eta: normal(eta) + normal(0.0),
+    },
+    ValueError: {
+        r"shape \(8,\), one": lambda eta: normal(eta.sum(), 1.0),
+        "2 dimension": lambda eta: normal(eta[:, None]),
+        r"failed for a predictor of shape \(8,\)": lambda eta: normal(eta + np.ones(4)),
+        "outside of its range, which is sigma > 0": lambda eta: normal(eta, -1.0),
+    },
+}
+# what is said, the function, y
+WRONG_DATA = {
+    r"MultinomialProbit\(\) for classes": (
         lambda eta: pm.Categorical.dist(p=pm.math.softmax(eta)),
         COUNTS,
-        ValueError,
-        r"MultinomialProbit\(\) for classes",
     ),
-    "a matrix": (lambda eta: pm.Normal.dist(eta[:, None]), VALUES, ValueError, "2 dimension"),
-    "another length": (
-        lambda eta: pm.Normal.dist(eta + np.ones(4)),
-        VALUES,
-        ValueError,
-        r"failed for a predictor of shape \(8,\)",
-    ),
-    "randomness": (
-        lambda eta: pm.Normal.dist(eta, pm.HalfNormal.dist()),
-        VALUES,
-        NotSitesError,
-        "depends on another random variable",
-    ),
-    "no log probability": (
-        lambda eta: pm.Normal.dist(eta) + pm.Normal.dist(0.0),
-        VALUES,
-        NotSitesError,
-        "no log probability",
-    ),
-    "negative counts": (
-        lambda eta: pm.Poisson.dist(pm.math.exp(eta)),
-        -COUNTS,
-        ValueError,
-        "outside of the support of Poisson in 6 of 8 row",
-    ),
-    "fractions": (
-        lambda eta: pm.Poisson.dist(pm.math.exp(eta)),
-        POSITIVE,
-        ValueError,
-        "must hold integers",
-    ),
-    "negative scale": (
-        lambda eta: pm.Normal.dist(eta, -1.0),
-        VALUES,
-        ValueError,
-        "outside of its range, which is sigma > 0",
-    ),
-    "missing": (lambda eta: pm.Normal.dist(eta), VALUES * np.nan, ValueError, "must be finite"),
+    "outside of the support of Poisson in 6 of 8 row": (poisson, -COUNTS),
+    "must hold integers": (poisson, POSITIVE),
+    "must be finite": (normal, VALUES * np.nan),
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_errors_say_what_is_wrong(what):
-    distribution, y, error, says = WRONG[what]
-    with pytest.raises(error, match=says):
+@pytest.mark.parametrize("error", WRONG)
+def test_errors_say_what_is_wrong(error):
+    for says, distribution in WRONG[error].items():
+        with pytest.raises(error, match=says):
+            DistributionSites(distribution, {}).as_data(VALUES, N)
+
+
+@pytest.mark.parametrize("says", WRONG_DATA)
+def test_errors_of_data_say_what_is_wrong(says):
+    distribution, y = WRONG_DATA[says]
+    with pytest.raises(ValueError, match=says):
         DistributionSites(distribution, {}).as_data(y, N)
 
 

@@ -61,8 +61,9 @@ def log_evidence(model, point):
 AT = {"eta_log__": np.log(1.1), "alpha_log__": np.log(3.0)}
 
 
-@pytest.mark.parametrize("make", [negative_binomial, any_distribution])
-@pytest.mark.parametrize("method", ["twisted", "ep"])
+@pytest.mark.parametrize(
+    ("make", "method"), [(negative_binomial, "ep"), (any_distribution, "twisted")]
+)
 def test_density_and_gradient(make, method):
     model, _ = model_of(make, method)
 

@@ -218,15 +218,6 @@ def test_gaussian_variables_that_stay_outside(model):
         analyse(model, model["b"])
 
 
-def test_functions_that_multiply_each_other_are_blocks_of_their_own():
-    with pm.Model() as model:
-        f, b = prior(), pm.Normal("b")
-        g = UnifiedSkewNormal("g", **sun_arguments(X[:6]))
-        BernoulliProbit("y", f * g + b, observed=Y[:6])
-    assert analyse(model, f).names == ["f", "b"]
-    assert analyse(model, g).names == ["g"]
-
-
 def test_shapes_that_data_decide():
     """Inputs, groups and effects in `pm.Data`: sizes are those of the data at the time."""
     with pm.Model(coords={"group": list("abc")}) as model:

@@ -82,26 +82,6 @@ def test_rows_and_sites_of_one_function():
     agrees(model, exact, ["sigma"])
 
 
-def test_two_functions_in_one_predictor():
-    y = np.array([1, 0])
-    with pm.Model() as model:
-        scale = pm.HalfNormal("scale", initval=0.5)
-        f = process(0.8).prior("f", X)
-        g = process(2.0).prior("g", X)
-        pm.Bernoulli("y", logit_p=f + scale * g, observed=y)
-    cov = kernel(X) + 0.25 * kernel(X, ls=2.0)
-
-    def log_likelihood(eta):
-        return -np.logaddexp(0.0, (1.0 - 2.0 * y[:, None]) * eta).sum(axis=0)
-
-    exact = site_posterior(np.zeros(2), cov, log_likelihood, nodes=301).log_evidence
-    objective, point = agrees(model, exact, ["scale"])
-    step = 1e-3
-    ahead, behind = (objective.by_ep(point.at(point.x + s)).total for s in (step, -step))
-    slope = objective.by_ep(point).gradient
-    np.testing.assert_allclose(slope, (ahead - behind) / (2 * step), rtol=1e-2, atol=1e-3)
-
-
 def test_student_noise_is_sites_when_learnt():
     """The step knows it as a mixture of rows, which has no evidence in closed form."""
     y = np.array([0.3, 1.9])
@@ -127,18 +107,6 @@ def test_student_noise_is_sites_when_learnt():
     slope = (other(4.0 * np.exp(1e-4)) - other(4.0 * np.exp(-1e-4))) / 2e-4
     # 1024 pairs: a few thousandths.
     np.testing.assert_allclose(found.gradient, slope, atol=0.01)
-
-
-def test_masked_counts_are_left_out():
-    y = np.ma.masked_array([4, 0], mask=[False, True])
-    with pm.Model() as model:
-        ls = pm.HalfNormal("ls", initval=0.8)
-        f = process(ls).prior("f", X)
-        with pytest.warns(pm.exceptions.ImputationWarning):
-            pm.Poisson("y", pm.math.exp(f), observed=y)
-    cov = kernel(X)[:1, :1]
-    exact = site_posterior([0.0], cov, lambda f: stats.poisson.logpmf(4, np.exp(f[0])))
-    agrees(model, exact.log_evidence, ["ls"])
 
 
 def test_reasons():

@@ -4,7 +4,6 @@ import os
 import pickle
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pytensor
@@ -14,7 +13,6 @@ from oracles import brute_log_prob, equicorrelated_log_prob, finite_difference
 from pytensor.gradient import NullTypeGradError, verify_grad
 from pytensor.tensor.blockwise import Blockwise
 
-from pymc_skewgp._gaussian.log_prob_gradient import log_prob_and_gradient
 from pymc_skewgp._model.ops.densities import MvnLogProb, pt_mvn_logcdf
 
 pytestmark = pytest.mark.usefixtures("in_python")
@@ -117,18 +115,6 @@ class TestBadValues:
 
 
 class TestShapes:
-    def test_batches_broadcast(self):
-        rng = np.random.default_rng(5)
-        x = rng.normal(size=(4, 1, 3))
-        lower = x.min() - rng.random(size=(2, 3))
-        cov = np.stack([COV, 2.0 * COV])
-        found = pt_mvn_logcdf(x, cov, lower=lower, method="ep").eval()
-        assert found.shape == (4, 2)
-        for i in range(4):
-            for j in range(2):
-                expected = log_prob_and_gradient(lower[j], x[i, 0], cov[j], method="ep").value
-                assert found[i, j] == pytest.approx(expected, rel=1e-12)
-
     def test_nothing_is_certain(self):
         x, cov = pt.dvector("x"), pt.dmatrix("cov")
         f = pytensor.function([x, cov], pt_mvn_logcdf(x, cov))
@@ -188,23 +174,6 @@ class TestOp:
         f = pytensor.function([x], pt_mvn_logcdf(x, COV))
         again = pickle.loads(pickle.dumps(f))
         assert again(np.zeros(3)) == f(np.zeros(3))
-
-    @pytest.mark.parametrize("mode", ["FAST_COMPILE", "NUMBA", "CVM"])
-    @pytest.mark.slow(ci=True)
-    def test_every_backend_agrees(self, mode):
-        x, cov = pt.dmatrix("x"), pt.dmatrix("cov")
-        value = pt_mvn_logcdf(x, cov).sum()
-        outputs = [value, *pytensor.grad(value, [x, cov])]
-        at = (np.array([[0.3, -0.2, 1.0], [0.0, 0.5, -1.0]]), COV)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", message="Numba will use object mode")
-            # CVM compiles other Ops in C, whose flags may be grumbled at.
-            warnings.filterwarnings("ignore", category=UserWarning, module="pytensor.link.c")
-            found = pytensor.function([x, cov], outputs, mode=mode)(*at)
-        rows = [log_prob_and_gradient(np.full(3, -INF), row, COV) for row in at[0]]
-        assert found[0] == pytest.approx(sum(row.value for row in rows), rel=1e-14)
-        np.testing.assert_allclose(found[1], [row.upper for row in rows], rtol=1e-14)
-        np.testing.assert_allclose(found[2], sum(row.cov for row in rows), rtol=1e-14)
 
 
 SCRIPT = """

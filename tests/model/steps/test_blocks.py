@@ -3,21 +3,20 @@
 Monte Carlo means may be off by 4.5 of their standard errors: false-alarm rate 7e-6 a statistic.
 """
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from arviz_stats.base import array_stats
 from pymc.sampling.mcmc import assign_step_methods
-from scipy.special import log_ndtr
+from scipy.linalg import block_diag
+from scipy.special import softmax
 from scipy.stats import multivariate_normal, norm
 from step_models import X, Y, prior, rbf, sample, sun_arguments
 
 from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
-from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 
 pytestmark = pytest.mark.usefixtures("in_python")
@@ -53,37 +52,25 @@ def assert_mean(draws, mean, sd):
     assert np.abs(z).max() < SIGMAS, z.round(1)
 
 
-def additive(observe, **sizes):
-    """Two functions, effects of groups, effects that sum to zero, and slopes."""
+def test_everything_at_once_under_normal_data():
+    """Two functions, effects of groups, effects that sum to zero, and slopes, independently drawn.
+
+    Mean and covariance of the joint normal posterior in closed form.
+    """
     K1, K2 = rbf(X[:8], X[:8], 0.5, 2.0) + 1e-6 * np.eye(8), rbf(X[:8], X[:8], 2.0, 1.0)
-    K2 = K2 + 1e-6 * np.eye(8)
+    K2, sd, K3 = K2 + 1e-6 * np.eye(8), np.linspace(0.2, 1.0, 8), 2.0 * np.eye(2) + 0.5
     with pm.Model(coords=COORDS) as model:
         f1, f2 = gaussian_process("f1", K1, 0.3), gaussian_process("f2", K2)
         b = pm.Normal("b", 0.0, 0.7, dims="group")
         z = pm.ZeroSumNormal("z", 1.5, dims="group")
-        slope = pm.MvNormal("slope", np.zeros(2), 2.0 * np.eye(2) + 0.5)
-        observe(f1 + f2 + b[GROUP] + z[GROUP] + pm.math.dot(Z, slope) - 0.2)
-    plane = np.eye(3) - 1.0 / 3.0
-    design = np.hstack([np.eye(8), np.eye(8), np.eye(3)[GROUP], np.eye(3)[GROUP], Z])
-    cov = np.zeros((24, 24))
-    blocks = [K1, K2, 0.49 * np.eye(3), 2.25 * plane, 2.0 * np.eye(2) + 0.5]
-    start = 0
-    for block in blocks:
-        stop = start + len(block)
-        cov[start:stop, start:stop] = block
-        start = stop
-    return model, design, np.repeat([0.3, 0.0], [8, 16]), cov
-
-
-NAMES = ("f1", "f2", "b", "z", "slope")
-
-
-def test_everything_at_once_under_normal_data():
-    """Independent draws of the joint normal posterior: mean and covariance in closed form."""
-    sd = np.linspace(0.2, 1.0, 8)
-    model, A, mean, cov = additive(lambda eta: pm.Normal("y", eta, sd, observed=VALUES))
+        slope = pm.MvNormal("slope", np.zeros(2), K3)
+        eta = f1 + f2 + b[GROUP] + z[GROUP] + pm.math.dot(Z, slope) - 0.2
+        pm.Normal("y", eta, sd, observed=VALUES)
+    A = np.hstack([np.eye(8), np.eye(8), np.eye(3)[GROUP], np.eye(3)[GROUP], Z])
+    cov = block_diag(K1, K2, 0.49 * np.eye(3), 2.25 * (np.eye(3) - 1.0 / 3.0), K3)
+    mean = np.repeat([0.3, 0.0], [8, 16])
     assert steps_of(model) == {"ConjugateStep": ["f1", "f2", "b", "z_zerosum__", "slope"]}
-    draws = values(sample(model, 4000, chains=1), *NAMES)[0]
+    draws = values(sample(model, 4000, chains=1), "f1", "f2", "b", "z", "slope")[0]
     gain = cov @ A.T @ np.linalg.inv(A @ cov @ A.T + np.diag(sd**2))
     centre = mean + gain @ (VALUES + 0.2 - A @ mean)
     left = cov - gain @ A @ cov
@@ -98,37 +85,6 @@ def test_everything_at_once_under_normal_data():
     assert np.abs(z).max() < SIGMAS
     ess = array_stats.ess(draws[None], chain_axis=0, draw_axis=1)
     assert ess.min() > 3000  # independent: all but Monte Carlo error of the estimate
-
-
-def importance_moments(A, mean, cov, n=400_000):
-    """Moments of the components under labels, from prior draws of the components themselves."""
-    rng = np.random.default_rng(0)
-    z = rng.multivariate_normal(mean, cov, size=n, check_valid="ignore")
-    log_weights = log_ndtr((2 * Y[:8] - 1) * (z @ A.T - 0.2)).sum(axis=1)
-    weights = np.exp(log_weights - log_weights.max())
-    weights /= weights.sum()
-    centre = weights @ z
-    spread = np.sqrt(weights @ (z - centre) ** 2)
-    return centre, spread, 1.0 / (weights**2).sum()
-
-
-def test_components_under_labels():
-    """Near-independent draws of every component, where one at a time would hardly move."""
-    model, A, mean, cov = additive(lambda eta: BernoulliProbit("y", eta, observed=Y[:8]))
-    draws = values(sample(model, 1000), *NAMES)
-    ess = array_stats.ess(draws, chain_axis=0, draw_axis=1)
-    assert ess.min() > 1300  # of 2000
-    centre, spread, size = importance_moments(A, mean, cov)
-    assert size > 2000
-    error = spread * np.sqrt(1.0 / np.minimum(ess, 2000) + 1.0 / size)
-    assert np.abs((draws.mean(axis=(0, 1)) - centre) / error).max() < SIGMAS
-    ratio = draws.var(axis=(0, 1)) / spread**2
-    assert np.abs(ratio - 1.0).max() < SIGMAS * np.sqrt(3.0 / 1300 + 3.0 / size)
-
-
-def on_grid(log_p):
-    p = np.exp(log_p - log_p.max())
-    return p / p.sum()
 
 
 @pytest.mark.slow(ci=True)
@@ -151,7 +107,7 @@ def test_noise_and_scale_of_normal_data_by_their_exact_evidence():
         for x, y in zip(s.ravel(), e.ravel(), strict=True)
     ]
     log_p = log_p + norm.logpdf(s, -0.5, 0.5).ravel() + norm.logpdf(e, 0.0, 0.5).ravel()
-    p, both = on_grid(log_p), np.stack([s.ravel(), e.ravel()])
+    p, both = softmax(log_p), np.stack([s.ravel(), e.ravel()])
     mean = both @ p
     sd = np.sqrt((both**2) @ p - mean**2)
     ess = array_stats.ess(draws, chain_axis=0, draw_axis=1)
@@ -172,9 +128,6 @@ def grouped(**more):
 def test_a_centred_hierarchy_is_one_block_with_its_level():
     model = grouped()
     assert steps_of(model) == {"ConjugateStep": ["tau_log__", "level", "b", "f"]}
-    trace = sample(model, 300)
-    ess = array_stats.ess(values(trace, "level", "b"), chain_axis=0, draw_axis=1)
-    assert ess.min() > 200  # of 600
 
 
 def test_what_the_user_chose_is_left_to_the_user():
@@ -209,12 +162,7 @@ def test_hyperparameters_that_something_else_depends_on_go_to_nuts_too():
 
 @pytest.mark.parametrize(
     ("options", "left"),
-    [
-        ({}, set()),
-        ({"target_accept": 0.9}, {"tau"}),
-        ({"nuts": {"max_treedepth": 3}}, {"tau"}),
-        ({"conjugate": {"collapse": False}}, {"tau"}),
-    ],
+    [({"target_accept": 0.9}, {"tau"}), ({"conjugate": {"collapse": False}}, {"tau"})],
 )
 def test_options_for_nuts_leave_it_the_hyperparameters(options, left, monkeypatch):
     """And no variable is left to a step method that got no options."""
@@ -248,39 +196,3 @@ def test_two_blocks_in_one_step():
     assert trace["posterior"]["f"].shape == (2, 50, 6)
     alone = sample(pm.do(model, {"g": np.zeros(4)}), 50)
     assert alone["posterior"].data_vars.keys() == {"f"}
-
-
-def shared_scale():
-    """Labels of one function, values of another one, and the scale that both have."""
-    x = np.array([[0.0], [0.7]])
-    with pm.Model() as model:
-        log_eta = pm.Normal("log_eta", 0.0, 0.7)
-        gp = SkewGP(cov_func=pm.math.exp(2 * log_eta) * pm.gp.cov.ExpQuad(1, ls=1.0))
-        BernoulliProbit("y", gp.prior("f", x), observed=[1, 1])
-        pm.Normal("z", gp.prior("g", x), 0.5, observed=[1.4, -0.9])
-    return model
-
-
-@pytest.mark.slow(ci=True)
-def test_blocks_that_share_a_hyperparameter():
-    """Its posterior against a grid: the evidence is a product, each factor in closed form."""
-    model = shared_scale()
-    assert steps_of(model) == {"ConjugateStep": ["log_eta", "f", "g"]}
-    draws = sample(model, 600)["posterior"]["log_eta"]
-    r = np.exp(-0.5 * 0.7**2)
-    k = np.array([[1.0, r], [r, 1.0]])
-    t = np.linspace(-4.0, 4.0, 401)
-    eta2 = np.exp(2 * t)
-    log_p = norm(0.0, 0.7).logpdf(t)
-    log_p += np.log(0.25 + np.arcsin(eta2 * r / (eta2 + 1.0)) / (2 * np.pi))
-    of_values = [multivariate_normal(cov=s * k + 0.25 * np.eye(2)) for s in eta2]
-    log_p += [normal.logpdf([1.4, -0.9]) for normal in of_values]
-    p = np.exp(log_p - log_p.max())
-    p /= p.sum()
-    mean = p @ t
-    sd = np.sqrt(p @ (t - mean) ** 2)
-    found = az.summary(draws, round_to="none").iloc[0]
-    # Each within four standard errors: a false alarm once in 8000 seeds.
-    assert abs(found["mean"] - mean) < 4 * found["mcse_mean"]
-    assert abs(found["sd"] - sd) < 4 * found["mcse_sd"]
-    assert found["ess_bulk"] > 250

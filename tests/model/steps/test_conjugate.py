@@ -21,7 +21,6 @@ from step_models import (
     rbf,
     sample,
     scaled_model,
-    sun_arguments,
     walk,
 )
 
@@ -30,28 +29,10 @@ from pymc_skewgp._mcmc import augmentation as noise
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
+from pymc_skewgp._model.steps.sun_step import ConjugateStep
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 
 SIGMAS = 4.5
-
-
-OTHERS = {
-    "coupled": lambda f: pm.Poisson("y", pt.exp(f).cumsum(), observed=Y[:6]),
-    "nothing": lambda f: None,
-}
-
-
-@pytest.mark.filterwarnings("ignore::pymc_skewgp.NotConjugateWarning")
-@pytest.mark.parametrize("s", [0, 2])
-@pytest.mark.parametrize("case", OTHERS)
-def test_nuts_takes_the_rest(case, s):
-    """What the step takes is in `test_patterns`."""
-    with pm.Model() as model:
-        OTHERS[case](prior(s=s))
-        pm.Normal("b")
-        _, selected = assign_step_methods(model)
-    assert {step: len(values) for step, values in selected.items()} == {pm.NUTS: 2}
 
 
 def test_it_is_picked_outside_of_a_context_too_and_for_copies_of_a_model():
@@ -109,27 +90,21 @@ def effects_model():
     return model
 
 
-def lin_ess_of(model):
-    with model:
-        return LinESS([model["f"]])
-
-
 IN_CI = pytest.mark.slow(ci=True)
 
 
 @pytest.mark.parametrize(
-    ("make", "context", "step"),
+    ("make", "context"),
     [
-        (scaled_model, "fork", None),
-        (logit_model, "fork", None),
-        (lambda: probit_model(6, 1), "fork", lin_ess_of),
-        pytest.param(effects_model, "spawn", None, marks=IN_CI),
-        pytest.param(lambda: probit_model(s=2), "forkserver", None, marks=IN_CI),
+        (scaled_model, "fork"),
+        (logit_model, "fork"),
+        pytest.param(effects_model, "spawn", marks=IN_CI),
+        pytest.param(lambda: probit_model(s=2), "forkserver", marks=IN_CI),
     ],
 )
-def test_chains_are_the_same_in_other_processes(make, context, step):
+def test_chains_are_the_same_in_other_processes(make, context):
     model = make()
-    options = {"draws": 30, "step": None if step is None else step(model)}
+    options = {"draws": 10}
     if make is logit_model:
         options["compile_kwargs"] = {"mode": PLAIN}  # numba takes seconds for each function
     alone = sample(model, **options).posterior
@@ -190,28 +165,14 @@ def test_pickling(module, make):
     assert copied.sampling_state.n_proposals == 5
 
 
-def test_options_and_one_step_for_all():
-    with pm.Model() as model:
-        f = prior()
-        g = UnifiedSkewNormal("g", **sun_arguments(X[:6], 2))
-        BernoulliProbit("y", f + g, observed=Y[:6])
-    idata = sample(model, draws=20, conjugate={"n_proposals": 3})
-    assert idata.sample_stats["accept"].shape == (2, 20)
-    assert set(np.unique(idata.sample_stats["accept"].values * 3).round(6)) <= {0, 1, 2, 3}
-    assert not idata.sample_stats["refreshed"].any()
-
-
 def test_wrong_use_is_refused():
-    with pm.Model() as model:
+    with pm.Model():
         f, g = prior(), pm.Normal("g")
-        pm.Poisson("y", pt.exp(f).cumsum(), observed=Y[:6])
-        with pytest.raises(NotConjugateError, match=r"y, a Poisson variable, .*Cum"):
-            ConjugateStep([f])
+        BernoulliProbit("y", f, observed=Y[:6])
         with pytest.raises(NotConjugateError, match="g is a Normal variable; ConjugateStep and"):
             ConjugateStep([g])
         with pytest.raises(ValueError, match="n_proposals must be at least 1"):
             ConjugateStep([f], n_proposals=0)
-    assert model.free_RVs == [f, g]
 
 
 def test_a_covariance_that_is_none_at_the_start():

@@ -118,23 +118,18 @@ def test_the_step_alone_moves_them_to_their_posterior():
     check(np.array([float(point["eta_log__"]) for point in path])[None])
 
 
-def test_lin_ess_leaves_them_alone():
+def test_without_collapse_and_by_lin_ess_they_are_left_to_others():
     model = scaled_model()
-    with model:
-        step = LinESS([model["f"]], rng=1)
     start = model.initial_point()
-    point, _ = step.step(start)
-    assert point["eta_log__"] == start["eta_log__"]
-
-
-def test_without_collapse_they_are_left_to_others():
-    model = scaled_model()
     with model:
-        step = ConjugateStep([model["f"]], collapse=False, rng=1)
-    start = model.initial_point()
-    point, _ = step.step(start)
-    assert point["eta_log__"] == start["eta_log__"]
-    assert (point["f"] != start["f"]).any()
+        steps = ConjugateStep([model["f"]], collapse=False, rng=1), LinESS([model["f"]], rng=1)
+    for step in steps:
+        point, _ = step.step(start)
+        assert point["eta_log__"] == start["eta_log__"]
+        assert (point["f"] != start["f"]).any()
+        # What goes with f is drawn anew where they have moved meanwhile.
+        moved = {**point, "eta_log__": point["eta_log__"] + 1.0}
+        assert [step.step(x)[1][0]["refreshed"] for x in (point, moved)] == [False, True]
 
 
 def test_nothing_is_evaluated_anew_while_nothing_changes():

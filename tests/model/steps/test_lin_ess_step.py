@@ -7,14 +7,12 @@ import numpy as np
 import pymc as pm
 import pytest
 from arviz_stats.base import array_stats
-from pymc.sampling.mcmc import assign_step_methods
 from pymc.stats.convergence import SamplerWarning, WarningType
 from step_models import X, Y, prior, probit_model
 from step_models import sample as sample_by
 
 from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._gaussian.weights import chain_relative_ess
-from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.steps.sun_step import LinESS
 
 
@@ -24,10 +22,9 @@ def sample(model, draws=200, n_steps=1, thin=1, **kwargs):
     return sample_by(model, draws, step=step, **kwargs)
 
 
-@pytest.mark.parametrize("s", [0, 2])
-def test_it_agrees_with_the_exact_step(s):
+def test_it_agrees_with_the_exact_step():
     """n = 4: 4.5 standard errors of the difference of the means, by the effective sample sizes."""
-    model = probit_model(4, s)
+    model = probit_model(4, 2)
     draws = sample(model, draws=4000, n_steps=5).posterior["f"].values
     exact = sample_by(model, 4000).posterior["f"].values
     variance = 0.0
@@ -75,16 +72,11 @@ def test_a_chain_that_hardly_moved_says_so(caplog):
     assert "raise n_steps (now 1), or let pm.sample pick ConjugateStep" in logged[0]
 
 
-def test_a_chain_that_moved_says_nothing(caplog):
-    with caplog.at_level(logging.WARNING, "pymc"):
-        sample(probit_model(2), draws=1000, n_steps=20, quiet=False)
-    assert not [r for r in caplog.records if "lin-ess" in r.message]
-
-
 def test_short_chains_and_steps_by_hand_are_not_judged(caplog):
     model = probit_model(20)
     with caplog.at_level(logging.WARNING, "pymc"):
         sample(model, draws=50, quiet=False)
+        sample(probit_model(2), draws=500, n_steps=20, quiet=False)  # one that moved
     assert not [r for r in caplog.records if "lin-ess" in r.message]
     with model:
         step = LinESS([model["f"]])
@@ -94,22 +86,6 @@ def test_short_chains_and_steps_by_hand_are_not_judged(caplog):
     assert point["f"].shape == (20,)
 
 
-def test_it_is_never_picked_by_itself():
-    model = probit_model()
-    assert LinESS not in assign_step_methods(model)[1]
-    assert LinESS.competence(model["f"], True) == 0
-
-
-def test_hyperparameters_that_move():
-    """NUTS moves the level in between: u is drawn from f anew."""
-    with pm.Model() as model:
-        level = pm.Normal("level")
-        BernoulliProbit("y", prior() + level, observed=Y[:6])
-    idata = sample(model, draws=50, n_steps=5)
-    assert idata.sample_stats["refreshed"].mean() > 0.8
-    assert idata.posterior["level"].std() > 0.1
-
-
 def test_pickling():
     model = probit_model(6, 1)
     with model:
@@ -117,6 +93,7 @@ def test_pickling():
     copied = cloudpickle.loads(cloudpickle.dumps(step))
     assert (copied.n_steps, copied.thin) == (3, 2)
     copied.sampling_state = step.sampling_state
+    assert LinESS.competence(model["f"], True) == 0  # it is never picked by itself
 
 
 def test_wrong_use_is_refused():

@@ -5,11 +5,10 @@ import warnings
 import numpy as np
 import pymc as pm
 import pytest
-from arviz_stats.base import array_stats
 from pymc.exceptions import ImputationWarning
 from pymc.sampling.mcmc import assign_step_methods
-from scipy.special import expit, roots_hermitenorm
-from step_models import X, Y, logit_model, prior, sun_arguments, walk
+from scipy.special import roots_hermitenorm
+from step_models import X, Y, prior, sun_arguments, walk
 from step_models import sample as sample_in_numba
 
 from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning
@@ -26,17 +25,6 @@ PLAINLY = {"mode": PLAIN}  # numba takes seconds for each function
 COUNTS = np.array([0, 1, 3, 2, 0, 1])
 
 
-def counts_model(n=6, mean=0.0):
-    """Two hyperparameters, and one of the likelihood."""
-    with pm.Model() as model:
-        scale, ls = pm.HalfNormal("scale", 1.0), pm.LogNormal("ls", 0.0, 0.3)
-        gp = SkewGP(cov_func=scale**2 * pm.gp.cov.ExpQuad(1, ls=ls))
-        f = gp.prior("f", X[:n, None])
-        alpha = pm.Exponential("alpha", 0.3)
-        pm.NegativeBinomial("y", mu=pm.math.exp(f + mean), alpha=alpha, observed=COUNTS[:n])
-    return model
-
-
 def sample(model, draws=10, **kwargs):
     return sample_in_numba(model, draws, **{"tune": 5, "compile_kwargs": PLAINLY, **kwargs})
 
@@ -46,15 +34,6 @@ def assigned(model):
     return {
         model.values_to_rvs[v].name: step.__name__ for step, own in selected.items() for v in own
     }
-
-
-def test_it_takes_what_nothing_else_depends_on():
-    model = counts_model()
-    assert assigned(model) == dict.fromkeys(["f", "scale", "ls", "alpha"], "ConjugateStep")
-    step = ConjugateStep([model["f"]], model=model)
-    assert repr(step) == "ConjugateStep(f, hyperparameters=[scale, ls, alpha], n_proposals=16)"
-    alone = ConjugateStep([model["f"]], model=model, collapse=False)
-    assert "hyperparameters=[]" in repr(alone)
 
 
 def test_effects_and_rows_join_the_block():
@@ -93,15 +72,6 @@ def test_missing_counts_are_drawn():
     assert np.unique(drawn).size > 3
 
 
-def test_statistics():
-    idata = sample(logit_model())
-    stats = idata.sample_stats
-    assert stats["relative_ess"].mean() > 0.7
-    assert set(np.unique(stats["accept"])) <= {0.0, 1.0}
-    assert np.isfinite(stats["log_evidence"]).all()
-    assert not stats["refreshed"].any()
-
-
 def test_log_evidence_is_that_of_the_data():
     """One count, by Gauss-Hermite quadrature; 12 steps of 64 pairs are exact to 0.03."""
     with pm.Model() as model:
@@ -116,21 +86,6 @@ def test_log_evidence_is_that_of_the_data():
         point, (stats,) = step.step(point)
         found.append(stats["log_evidence"])
     assert abs(np.mean(found) - exact) < 0.03
-
-
-def test_f_by_quadrature():
-    """A logit of one value: mean and variance, at 4.5 errors of 600 draws, 7e-6 each."""
-    with pm.Model() as model:
-        f = UnifiedSkewNormal("f", **sun_arguments(X[:1]))
-        pm.Binomial("y", n=5, logit_p=f + 0.5, observed=[4])
-    found = sample(model, draws=600, chains=1).posterior["f"].values[0, :, 0]
-    grid = np.linspace(-9, 9, 2001)
-    p = np.exp(-0.25 * grid**2) * expit(grid + 0.5) ** 4 * expit(-grid - 0.5)
-    p /= p.sum()
-    for power in (1, 2):
-        values = found**power
-        ess = array_stats.ess(values[None], chain_axis=0, draw_axis=1, method="mean")
-        assert abs(values.mean() - p @ grid**power) < 4.5 * values.std() / np.sqrt(ess)
 
 
 def test_new_data_are_read():
