@@ -20,8 +20,7 @@ from pymc_skewgp._gaussian.twisted import TwistedProposal, twisted_draws
 from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._mcmc import site_target
-from pymc_skewgp._mcmc.augmentation import Augmentation
-from pymc_skewgp._mcmc.model import ConjugateModel, Move, Walk
+from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel, Move, Walk
 from pymc_skewgp._mcmc.slices import Cloud, HyperparameterMove, SliceState
 from pymc_skewgp._posterior.draws_with_evidence import sun_given
 from pymc_skewgp._posterior.fits import site_draws

@@ -18,7 +18,7 @@ from pymc_skewgp._gaussian import covariance, modes, tilted
 from pymc_skewgp._gaussian import weights as of_draws
 from pymc_skewgp._gaussian.ep import EPResult, fit_factors
 from pymc_skewgp._gaussian.pairs import Pairs
-from pymc_skewgp._mcmc.model import ConjugateModel, StudentTNoise
+from pymc_skewgp._mcmc.augmentation import ConjugateModel, StudentTNoise
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.real_values import student_t
 from pymc_skewgp._observations.sites import Sites

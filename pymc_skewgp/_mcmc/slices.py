@@ -10,8 +10,7 @@ import numpy as np
 
 from pymc_skewgp._errors import NotPositiveDefiniteError
 from pymc_skewgp._gaussian.weights import log_mean_exp
-from pymc_skewgp._mcmc.augmentation import Augmentation
-from pymc_skewgp._mcmc.model import ConjugateModel, Walk
+from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel, Walk
 from pymc_skewgp._mcmc.site_target import SitePairs, SiteTarget, Weighed, picked
 from pymc_skewgp._validation import FloatArray
 

@@ -23,13 +23,9 @@ from pymc_skewgp._observations.likelihood import Derivative
 from pymc_skewgp._observations.observations import as_matrix
 from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior import data_blocks as of_data
-from pymc_skewgp._posterior.conditioning import Regression
+from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.dask_blocks import blocks_on, current_client
-from pymc_skewgp._posterior.features import (
-    EveryInputFeatures,
-    FunctionFeatures,
-    derivative_features,
-)
+from pymc_skewgp._posterior.features import EveryInputFeatures, FunctionFeatures
 from pymc_skewgp._posterior.fits import NOTHING_DRAWN, FunctionFit, refuse_method
 from pymc_skewgp._posterior.prior import DataSet, Features, Prior, between_functions, n_functions
 from pymc_skewgp._posterior.row_groups import group_residuals, residual_draws, rows_are_apart
@@ -72,6 +68,14 @@ class FiniteRankFit(FunctionFit):
         between = between_functions(prior, self.n_functions)
         self.features, self._sets = FunctionFeatures(between, features), sets
         self._elsewhere = elsewhere
+
+    @property
+    def conditioning(self) -> Conditioning:
+        """Of many rows there is none."""
+        raise ApproximationError(
+            "this needs matrices with a row and a column for each row of the data, which a prior "
+            "approximated for many rows does without: use sample, predict or marginals."
+        )
 
     @cached_property
     def data_blocks(self) -> block_ep.Blocks:
@@ -220,7 +224,7 @@ class FiniteRankFit(FunctionFit):
         if derivative is None:
             phi, rest = self.features.single.at(X)
         else:
-            phi, rest = derivative_features(self.features.single, X, derivative), np.zeros(len(X))
+            phi, rest = self.features.single.derivative_at(X, derivative), np.zeros(len(X))
         wide = self.features.values(phi, n_functions).reshape(-1, self.features.rank)
         return np.repeat(self._prior.mean(name, X, derivative), n_functions), rest, wide.T
 

@@ -75,10 +75,8 @@ def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> fits.FunctionFit:
                 if n > MOST_DENSE_ROWS:
                     raise
     parts, sites = [data.values for data in sets], priors.sites_of(sets)
-    if sites is None:
-        return fits.ProcessFit(prior, parts, *priors.rows_of(sets, prior))
     rows, constrained = priors.rows_of(sets, prior)
-    return fits.SiteFit(prior, parts, rows, sites, constrained[~rows.is_point])
+    return fits.FunctionFit(prior, parts, rows, constrained[~rows.is_point], sites)
 
 
 # X, y, likelihood

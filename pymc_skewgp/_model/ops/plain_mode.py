@@ -7,8 +7,8 @@ the wait, while NumPy's passes over whole matrices are as fast as compiled loops
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import lru_cache, singledispatch
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import lru_cache, partial, singledispatch
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -132,13 +132,7 @@ def _runner(fgraph: Any, steps: Sequence[_Step], results: list[Cell], stale: lis
         step = None
         try:
             for quiet, own in groups:
-                if not quiet:
-                    for step in own:
-                        step.thunk()
-                        for cell in step.dead:
-                            cell[0] = None
-                    continue
-                with np.errstate(all="ignore"):
+                with np.errstate(all="ignore") if quiet else nullcontext():
                     for step in own:
                         step.thunk()
                         for cell in step.dead:
@@ -162,11 +156,22 @@ def _(op: Elemwise, node: Apply, inputs: list[Cell], output: Cell) -> Thunk | No
     function = _function_of(op, node)
     if function is None or len(node.outputs) > 1:
         return None
-    dtype = np.dtype(node.outputs[0].type.dtype)
+    dtype, asarray = np.dtype(node.outputs[0].type.dtype), np.asarray
+
+    def thunk() -> None:
+        output[0] = asarray(function(*[cell[0] for cell in inputs]), dtype)
+
+    # NumPy would repeat a row that happens to be the only one.
     may_differ = _lengths_that_may_differ(node)
-    if may_differ:
-        return _checked(_elementwise(function, inputs, output, dtype), op, node, inputs, may_differ)
-    return _elementwise(function, inputs, output, dtype)
+    pairs = [(d, inputs[own[0]], inputs[i]) for d, own in may_differ for i in own[1:]]
+
+    def checked() -> None:
+        for d, x, y in pairs:
+            if x[0].shape[d] != y[0].shape[d]:
+                op._check_runtime_broadcast(node, [cell[0] for cell in inputs])
+        thunk()
+
+    return checked if pairs else thunk
 
 
 @thunk_of.register
@@ -200,8 +205,8 @@ def _(op: DimShuffle, node: Apply, inputs: list[Cell], output: Cell) -> Thunk | 
 def _function_of(op: Elemwise, node: Apply) -> Callable[..., Any] | None:
     """The function of arrays that PyTensor itself calls, where it is one of NumPy's or SciPy's."""
     kind, n_inputs = op.scalar_op, len(node.inputs)
-    if isinstance(kind, scalar.Cast):
-        return np.asarray
+    if isinstance(kind, scalar.Cast):  # a copy
+        return partial(np.array, dtype=node.outputs[0].type.dtype)
     if isinstance(kind, scalar.Clip):
         return _clip
     if type(kind) in _FUNCTIONS and node.inputs[0].type.dtype == node.outputs[0].type.dtype:
@@ -212,7 +217,7 @@ def _function_of(op: Elemwise, node: Apply) -> Callable[..., Any] | None:
         return None
     signature = getattr(node.tag, "sig", None)
     function: Callable[..., Any] = op.nfunc
-    return function if signature is None else _with_signature(op.nfunc, signature)
+    return function if signature is None else partial(op.nfunc, sig=signature)
 
 
 def _folded(function: Callable[..., Any], node: Apply) -> Callable[..., Any]:
@@ -232,27 +237,6 @@ def _folded(function: Callable[..., Any], node: Apply) -> Callable[..., Any]:
     return folded
 
 
-def _with_signature(function: Callable[..., Any], signature: str) -> Callable[..., Any]:
-    return lambda *arrays: function(*arrays, sig=signature)
-
-
-def _elementwise(
-    function: Callable[..., Any], inputs: list[Cell], output: Cell, dtype: np.dtype[Any]
-) -> Thunk:
-    asarray = np.asarray
-    if function is asarray:  # a cast, which is a copy
-
-        def thunk() -> None:
-            output[0] = inputs[0][0].astype(dtype)
-
-    else:
-
-        def thunk() -> None:
-            output[0] = asarray(function(*[cell[0] for cell in inputs]), dtype)
-
-    return thunk
-
-
 def _lengths_that_may_differ(node: Apply) -> list[tuple[int, list[int]]]:
     """Dimensions whose lengths only the arrays say, with the inputs that must agree in them."""
     found = []
@@ -261,25 +245,6 @@ def _lengths_that_may_differ(node: Apply) -> list[tuple[int, list[int]]]:
         if len({node.inputs[i].type.shape[d] or (i,) for i in long}) > 1:
             found.append((d, long))
     return found
-
-
-def _checked(
-    thunk: Thunk,
-    op: Elemwise,
-    node: Apply,
-    inputs: list[Cell],
-    may_differ: list[tuple[int, list[int]]],
-) -> Thunk:
-    """NumPy would repeat a row that happens to be the only one."""
-    pairs = [(d, inputs[own[0]], inputs[i]) for d, own in may_differ for i in own[1:]]
-
-    def checked() -> None:
-        for d, x, y in pairs:
-            if x[0].shape[d] != y[0].shape[d]:
-                op._check_runtime_broadcast(node, [cell[0] for cell in inputs])
-        thunk()
-
-    return checked
 
 
 class SumOfANumber(NodeRewriter):

@@ -20,8 +20,7 @@ from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.coordinates import OpenRows, are_alike, equal_predictors, squared_gaps
 from pymc_skewgp._mcmc import site_chain as conjugate
 from pymc_skewgp._mcmc import slices
-from pymc_skewgp._mcmc.augmentation import Augmentation
-from pymc_skewgp._mcmc.model import ConjugateModel, Move, Placed
+from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel, Move, Placed
 from pymc_skewgp._mcmc.site_chain import ConjugateInfo, ConjugateSampler, ConjugateState, SiteChain
 from pymc_skewgp._mcmc.slices import HyperparameterMove, SliceMove, SliceState
 from pymc_skewgp._model.graph.analysis import BlockGraph

@@ -10,8 +10,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_skewgp as sg
-from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean
-from pymc_skewgp._model.gp.kernel_derivatives import derivative_covariance
+from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean, derivative_covariance
 from pymc_skewgp._observations.likelihood import Derivative
 
 cov = pm.gp.cov
