@@ -47,30 +47,12 @@ class Rows(NamedTuple):
     value: FloatArray
 
 
-class Mixture(Protocol):
-    """Observations that are rows given their indicators, one for each."""
-
-    def draw(self, errors: Rows, rng: np.random.Generator) -> FloatArray:
-        """Indicators given f, shape (m,), nothing else of the rows being known but the data.
-
-        Parameters
-        ----------
-        errors : Rows
-            The rows without indicators, less what f says of them: eta and the offset.
-        rng : numpy.random.Generator
-        """
-        ...
-
-    def given(self, rows: Rows, z: FloatArray) -> Rows:
-        """The rows that the indicators make."""
-        ...
-
-    def log_density(self, z: FloatArray) -> FloatArray:
-        """Log density of each indicator before any data; for limits, of the data that they allow.
-
-        With the density of the rows given z it makes that of z and the data, given f.
-        """
-        ...
+# Observations that are rows given their indicators, one for each: `draw`, indicators given f,
+# nothing else of the rows being known but the data, whose `errors` are the rows without indicators,
+# less what f says of them, eta and the offset; `given`, the rows that the indicators make;
+# `log_density` of each indicator before any data, and for limits of the data that they allow. With
+# the density of the rows given z it makes that of z and the data, given f.
+type Mixture = StudentTNoise | LaplaceNoise | Lapses
 
 
 class Placed(NamedTuple):
@@ -492,6 +474,8 @@ class Augmentation:
         Limits of u.
     cov : DenseCovariance
         G, the covariance of u before it is restricted.
+    log_points : float
+        Log density of the points.
 
     Raises
     ------
@@ -504,6 +488,10 @@ class Augmentation:
         For intervals without noise.
     """
 
+    log_points: float = 0.0
+    # Covariance of the points with u, the points being whitened.
+    _half: FloatArray | None = None
+
     def __init__(self, model: ConjugateModel) -> None:
         prior, observed = model.prior, model.observations
         _refuse_nan(prior, observed)
@@ -512,35 +500,35 @@ class Augmentation:
         latent_cov = linalg.symmetric(prior.latent_cov)
         latent_cov[np.diag_indices_from(latent_cov)] *= 1.0 + _BLUR
         self._latent_cov = latent_cov
-        self._points = points = _points_of(prior, observed)
-        self._intervals = rows = (
-            observed if points is None else with_own_noise(observed, points.rows)
-        )
-        # Covariance of f with the rows of u, before points.
-        self._row_cov = np.hstack([prior.cross_cov, rows.of(prior.scale).T])
+        rows, known = observed, observed.is_point
+        if known.any():
+            points = observed if known.all() else observed.rows(known)
+            rows = with_own_noise(observed, points)
+            matrix = linalg.symmetric(points.of(points.of(prior.scale).T))
+            add_noise(matrix, points.S)
+            chol, _ = linalg.cholesky("the covariance of the observed values", matrix)
+            residual = points.value - points.of(prior.mu) - points.a
+            self.log_points, white = _log_normal(chol, residual)
         if not (rows.variances > 0).all():
             raise ValueError("the variances S of the observations' noise must be positive.")
-        self._noise = RowNoise(rows.S)
-        self._centre = np.concatenate([prior.truncation, rows.of(prior.mu) + rows.a])
+        self._intervals, self._noise = rows, RowNoise(rows.S)
+        # Covariance of f with the rows of u, before points.
+        self._row_cov = np.hstack([prior.cross_cov, rows.of(prior.scale).T])
         self.limits = (
             np.concatenate([np.zeros(s), rows.lower]),
             np.concatenate([np.full(s, np.inf), rows.upper]),
         )
-        self.mean = self._centre if points is None else self._centre + self._half.T @ points.white
+        self.mean = np.concatenate([prior.truncation, rows.of(prior.mu) + rows.a])
+        if known.any():
+            cross = points.of(self._row_cov)
+            self._half = solve_triangular(chol, cross, lower=True, check_finite=False)
+            self.mean = self.mean + self._half.T @ white
         self.lower, self.upper = (x - self.mean for x in self.limits)
 
     @property
     def n_rows(self) -> int:
         """Length s + m of u."""
         return self.lower.size
-
-    @cached_property
-    def _half(self) -> FloatArray:
-        """Covariance of the points with u, the points being whitened."""
-        points = self._points
-        assert points is not None
-        cross = points.rows.of(self._row_cov)
-        return solve_triangular(points.chol, cross, lower=True, check_finite=False)
 
     @cached_property
     def cov(self) -> covariance.DenseCovariance:
@@ -553,7 +541,7 @@ class Augmentation:
         block = matrix[s:, s:]
         block[:] = linalg.symmetric(block)
         add_noise(block, rows.S)
-        if self._points is not None:
+        if self._half is not None:
             matrix -= self._half.T @ self._half
         return covariance.DenseCovariance(matrix, "the covariance of the observations")
 
@@ -584,11 +572,6 @@ class Augmentation:
     def holds(self, u: FloatArray) -> bool:
         """Whether u lies within its limits."""
         return bool(((u > self.lower) & (u < self.upper)).all())
-
-    @property
-    def log_points(self) -> float:
-        """Log density of the points."""
-        return 0.0 if self._points is None else self._points.log_density
 
     def log_density(self, u: FloatArray) -> float:
         """Log density of the points and of u, N(u; 0, G) before it is restricted."""
@@ -641,38 +624,6 @@ class Augmentation:
             return sun_given(self.model.prior, self.model.observations)
         except NotPositiveDefiniteError as error:
             raise NotPositiveDefiniteError(f"scale is no covariance: {error}") from error
-
-
-class _Points(NamedTuple):
-    """Points given the prior of f: y less its mean, whitened, and what goes with it.
-
-    Attributes
-    ----------
-    rows : Observations
-    chol : ndarray
-        Factor L of their covariance.
-    white : ndarray
-        The residuals r, L^-1 r.
-    log_density : float
-        Log of N(r; 0, L L').
-    """
-
-    rows: Observations
-    chol: FloatArray
-    white: FloatArray
-    log_density: float
-
-
-def _points_of(prior: SunParameters, observed: Observations) -> _Points | None:
-    chosen = observed.is_point
-    if not chosen.any():
-        return None
-    rows = observed if chosen.all() else observed.rows(chosen)
-    matrix = linalg.symmetric(rows.of(rows.of(prior.scale).T))
-    add_noise(matrix, rows.S)
-    chol, _ = linalg.cholesky("the covariance of the observed values", matrix)
-    log_density, white = _log_normal(chol, rows.value - rows.of(prior.mu) - rows.a)
-    return _Points(rows, chol, white, log_density)
 
 
 def _log_normal(chol: FloatArray, x: FloatArray) -> tuple[float, FloatArray]:

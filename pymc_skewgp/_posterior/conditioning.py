@@ -20,6 +20,7 @@ from scipy.linalg import cho_solve, qr, solve_triangular
 from pymc_skewgp._gaussian import coordinates as row_factors
 from pymc_skewgp._gaussian import covariance as forms
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.coordinate_gaussian import coordinate_gaussian
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations import observations as row
 from pymc_skewgp._observations.constraint import pseudo_point_rows
@@ -75,8 +76,8 @@ class _Points:
         least = _LEAST_NOISE * float(cov.diagonal().max())
         self.precision: _Gram | _InCoordinates
         if few and points.S.ndim == 1 and (least < points.S).all():
-            self.precision = low_rank = _InCoordinates(row_factor, points.S)
-            self.mean = mean + cov.factor @ low_rank.mean(residual)
+            self.precision = low_rank = _InCoordinates(row_factor, points.S, residual)
+            self.mean = mean + cov.factor @ low_rank.mean
             self.cov = forms.FactoredCovariance(low_rank.spread(cov.factor), units=cov.units)
         else:
             self.precision = gram = _Gram(row_matrix(cov, points, row_factor), points.S)
@@ -152,18 +153,12 @@ class _InCoordinates:
     n r^2 operations for n points, with B = A_P F.
     """
 
-    def __init__(self, row_factor: FloatArray, noise: FloatArray) -> None:
+    def __init__(self, row_factor: FloatArray, noise: FloatArray, residual: FloatArray) -> None:
         self._noise, self._row_factor = noise, row_factor
         self._scaled = row_factor / np.sqrt(noise)[:, None]
-        precision = self._scaled.T @ self._scaled
-        precision[np.diag_indices_from(precision)] += 1.0
-        self._chol, _ = linalg.cholesky("the precision of the coordinates", precision)
+        gaussian = coordinate_gaussian(row_factor, 1.0 / noise, residual / noise)
+        self.mean, self._chol = gaussian.mean, gaussian.chol
         self.log_root_det = float(np.log(self._chol.diagonal()).sum() + 0.5 * np.log(noise).sum())
-
-    def mean(self, residual: FloatArray) -> FloatArray:
-        """Mean of the coordinates."""
-        white = residual / np.sqrt(self._noise)
-        return cho_solve((self._chol, True), self._scaled.T @ white, check_finite=False)
 
     def spread(self, factor: FloatArray) -> FloatArray:
         """F L^-T: the factor of z given the points."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -36,21 +36,15 @@ _Kept = TypeVar("_Kept")
 Build = Callable[[Sequence[Any]], _Kept]
 
 
-class Answer(NamedTuple):
-    """What a call returned, or the error that it raised.
+def answer_of(value: Any) -> Any:
+    """What a call returned; raises the error that it raised.
 
     An error that travels as a value is the method's own: what a call to a worker raises by itself
     says that the worker is lost.
     """
-
-    value: Any
-    error: Exception | None = None
-
-    def unwrap(self) -> Any:
-        """The value; raises the error."""
-        if self.error is not None:
-            raise self.error
-        return self.value
+    if isinstance(value, Exception):
+        raise value
+    return value
 
 
 class Kept:
@@ -66,16 +60,16 @@ class Kept:
         self._chunks: Sequence[Any] = chunks
         self._object: Any = None
 
-    def call(self, method: str, *arguments: Any) -> Answer:
-        """A method of it; of "build" the function that builds it, once."""
+    def call(self, method: str, *arguments: Any) -> Any:
+        """A method of it, or its error; of "build" the function that builds it, once."""
         try:
             if method != "build":
-                return Answer(getattr(self._object, method)(*arguments))
+                return getattr(self._object, method)(*arguments)
             if self._object is None:
                 self._object, self._chunks = arguments[0](self._chunks), ()
-            return Answer(None)
+            return None
         except Exception as error:
-            return Answer(None, error)
+            return error
 
 
 class BuiltBlocks(LocalBlocks):
@@ -176,7 +170,7 @@ class DaskGroups:
                     future = ask(i)
                 if isinstance(future, Exception):
                     raise future
-                answer: Answer = self._waited(future)
+                answer = self._waited(future)
             except ClusterLostError:
                 raise
             except _LOST as error:
@@ -186,7 +180,7 @@ class DaskGroups:
                     raise ClusterLostError(_LOST_MESSAGE) from error
                 time.sleep(_PAUSE)  # the scheduler has to notice
             else:
-                return answer.unwrap()
+                return answer_of(answer)
 
     def _move(self, i: int) -> None:
         """Build a group again on another worker."""
@@ -194,7 +188,7 @@ class DaskGroups:
         if others:
             self._places[i] = min(others, key=self._places.count)
         self._actors[i] = actor = self._waited(self._begun(i))
-        self._waited(actor.call("build", self._groups[i][1])).unwrap()
+        answer_of(self._waited(actor.call("build", self._groups[i][1])))
         self._restore(i)
 
     def _waited(self, future: Any) -> Any:
@@ -262,7 +256,7 @@ class DaskBlocks(DaskGroups):
     def repeat(self, i: int) -> None:
         """Repeat all calls that changed the blocks."""
         for call in self._calls:
-            self._waited(self._actors[i].call("total", *call)).unwrap()
+            answer_of(self._waited(self._actors[i].call("total", *call)))
 
 
 # Data of this process as rows on the workers of a dask cluster.

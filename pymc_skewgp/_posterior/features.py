@@ -60,8 +60,8 @@ class FunctionFeatures:
         return self.values(phi, 1)[:, 0], rest * self.between[0, 0]
 
     def derivative_at(self, X: FloatArray, derivative: Derivative) -> FloatArray:
-        """Features of a derivative of the first function."""
-        return self.values(self.single.derivative_at(X, derivative), 1)[:, 0]
+        """Features of a derivative of the first function; see `derivative_features`."""
+        return self.values(derivative_features(self.single, X, derivative), 1)[:, 0]
 
     def values(self, phi: FloatArray, n_functions: int) -> FloatArray:
         """Features of the first functions, shape (n, n_functions, L r), from those of a process."""
@@ -82,6 +82,25 @@ def rest_between(between: FloatArray, values: IntArray, n_functions: int) -> Flo
     return np.asarray(
         np.where(same, between[function[:, :, None], function[:, None, :]], 0.0), dtype=float
     )
+
+
+def derivative_features(features: Features, X: FloatArray, derivative: Derivative) -> FloatArray:
+    """Derivatives of phi at X, shape (n, r).
+
+    Raises
+    ------
+    ApproximationError
+        For features without.
+    NotDifferentiableError
+        For a kernel without.
+    """
+    method = getattr(features, "derivative_at", None)
+    if method is None:
+        raise ApproximationError(
+            "the features of this approximated prior have no derivatives: take Inducing, or the "
+            "prior as it is."
+        )
+    return np.asarray(method(X, derivative))
 
 
 # Variance that features leave.
@@ -132,7 +151,7 @@ class FiniteRankKernel:
         """Covariance of derivatives, of what the features say of f; None for f itself."""
         known = self.features
         a, b = (
-            known.at(x)[0] if wanted is None else known.derivative_at(x, wanted)
+            known.at(x)[0] if wanted is None else derivative_features(known, x, wanted)
             for x, wanted in ((X, left), (Xs, right))
         )
         return np.asarray(a @ b.T)

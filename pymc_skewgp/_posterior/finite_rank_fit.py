@@ -23,9 +23,9 @@ from pymc_skewgp._observations.likelihood import Derivative
 from pymc_skewgp._observations.observations import as_matrix
 from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior import data_blocks as of_data
+from pymc_skewgp._posterior import features as bases
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.dask_blocks import blocks_on, current_client
-from pymc_skewgp._posterior.features import EveryInputFeatures, FunctionFeatures
 from pymc_skewgp._posterior.fits import NOTHING_DRAWN, FunctionFit, refuse_method
 from pymc_skewgp._posterior.prior import DataSet, Features, Prior, between_functions, n_functions
 from pymc_skewgp._posterior.row_groups import group_residuals, residual_draws, rows_are_apart
@@ -66,7 +66,7 @@ class FiniteRankFit(FunctionFit):
         super().__init__(prior, [data.values for data in sets])
         of_data.refuse_other_data(sets, prior)
         between = between_functions(prior, self.n_functions)
-        self.features, self._sets = FunctionFeatures(between, features), sets
+        self.features, self._sets = bases.FunctionFeatures(between, features), sets
         self._elsewhere = elsewhere
 
     @property
@@ -224,7 +224,10 @@ class FiniteRankFit(FunctionFit):
         if derivative is None:
             phi, rest = self.features.single.at(X)
         else:
-            phi, rest = self.features.single.derivative_at(X, derivative), np.zeros(len(X))
+            phi, rest = (
+                bases.derivative_features(self.features.single, X, derivative),
+                np.zeros(len(X)),
+            )
         wide = self.features.values(phi, n_functions).reshape(-1, self.features.rank)
         return np.repeat(self._prior.mean(name, X, derivative), n_functions), rest, wide.T
 
@@ -272,7 +275,7 @@ class FiniteRankFit(FunctionFit):
         if regression.variance.size > _MOST_JOINT:
             return None
         single = self.features.single
-        if isinstance(single, EveryInputFeatures):
+        if isinstance(single, bases.EveryInputFeatures):
             left = single.residual_covariance(new)
             return np.asarray(np.kron(left, self.features.between))
         if regression.covariance is None:
@@ -293,7 +296,7 @@ class FiniteRankFit(FunctionFit):
         latent, chosen = self.equal_draws(shape, "twisted", rng)
         f = latent.draws[chosen.ravel()] @ regression.solved
         f += regression.centre
-        if covariance is not None and isinstance(self.features.single, EveryInputFeatures):
+        if covariance is not None and isinstance(self.features.single, bases.EveryInputFeatures):
             factor = linalg.low_rank_factor(covariance)
             f += rng.standard_normal((f.shape[0], factor.shape[1])) @ factor.T
         elif regression.variance.any():

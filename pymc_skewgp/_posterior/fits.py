@@ -1,8 +1,8 @@
 """Functions at the data and at new points given rows or factors: what forecasts ask of a fit."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -109,15 +109,16 @@ class FunctionFit:
 
         Of coordinates both members of `n_draws` mirrored pairs.
         """
-        found: TruncatedDraws
-        if self._draws_rows:
-            count = n_draws if self.sampler.size else 1  # without u there is nothing to draw
-            found = draw_latent(
-                self.sampler, count, "twisted", random_seed, n_pseudo_points=self.n_latent
-            )
-        else:
-            found = self.sampler.members(n_draws, as_generator(random_seed))
-        return found
+        if not self._draws_rows:
+            found: TruncatedDraws = self.sampler.members(n_draws, as_generator(random_seed))
+            return found
+        count = n_draws if self.sampler.size else 1  # without u there is nothing to draw
+        return self._rows_drawn(count, "twisted", random_seed)
+
+    @property
+    def _rows_drawn(self) -> Callable[..., TruncatedDraws]:
+        """See `draw_latent`."""
+        return partial(draw_latent, self.sampler, n_pseudo_points=self.n_latent)
 
     def equal_draws(
         self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
@@ -130,12 +131,11 @@ class FunctionFit:
         chains, draws = shape
         count = max(draws, LEAST_WEIGHTED) * chains
         if self._draws_rows:
-            known: dict[str, Any] = {"n_pseudo_points": self.n_latent}
             if method == "lin_ess" or not self.sampler.size:  # equal, and a chain's order matters
-                count, known = draws * chains, known | {"chains": chains, "thin": thin}
-            latent = draw_latent(self.sampler, count, method, rng, **known)
-            if len(known) > 1:
+                count = draws * chains
+                latent = self._rows_drawn(count, method, rng, chains=chains, thin=thin)
                 return latent, np.arange(count).reshape(shape)
+            latent = self._rows_drawn(count, method, rng)
             return latent, resampled(latent, shape, rng)
         refuse_method(method)
         latent = self.sampler.singles(count, rng)

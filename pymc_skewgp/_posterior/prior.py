@@ -41,10 +41,6 @@ class Features(Protocol):
         """Phi, shape (n, r), and d, shape (n,), at a block of rows."""
         ...
 
-    def derivative_at(self, X: FloatArray, derivative: base.Derivative) -> FloatArray:
-        """A derivative of phi there, of what the features say of f."""
-        ...
-
 
 class Approximation(Protocol):
     """How a prior is approximated, before there are inputs."""
