@@ -45,11 +45,6 @@ class GaussianSites(NamedTuple):
         zero = np.zeros(offset.size)
         return EPResult(*self.about(offset), zero, zero, zero, 0.0, 0, np.inf)
 
-    def mixed(self, other: "GaussianSites", share: float) -> "GaussianSites":
-        """With a share of others."""
-        tau, nu = ((1.0 - share) * x + share * y for x, y in zip(self, other, strict=True))
-        return GaussianSites(tau, nu)
-
 
 class SiteTarget:
     """f = mean + F c under sites.
@@ -262,7 +257,8 @@ class Reference:
         if found is not None:
             self._count += 1
             share = max(1.0 / self._count, _LEAST_SHARE)
-            self.sites = found if self.sites is None else self.sites.mixed(found, share)
+            pairs = zip(self.sites or found, found, strict=True)
+            self.sites = GaussianSites(*((1.0 - share) * x + share * y for x, y in pairs))
 
 
 class Weighed(NamedTuple):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,10 +24,6 @@ from pymc_skewgp._gaussian.blocks.rows import SiteSteps
 from pymc_skewgp._posterior.data_blocks import cuts_into_rows, data_blocks
 from pymc_skewgp._posterior.features import FunctionFeatures
 from pymc_skewgp._posterior.prior import DataSet, Prior
-
-if TYPE_CHECKING:
-    from distributed import Client
-
 
 # What one dask worker keeps, and the answers that it gives.
 
@@ -132,7 +128,7 @@ class DaskGroups:
 
     def __init__(
         self,
-        client: "Client",
+        client: Any,
         groups: Sequence[Group],
         restore: Callable[[int], None] = lambda i: None,
     ) -> None:
@@ -237,7 +233,7 @@ class DaskBlocks(DaskGroups):
     groups : sequence of Group
     """
 
-    def __init__(self, client: "Client", groups: Sequence[Group]) -> None:
+    def __init__(self, client: Any, groups: Sequence[Group]) -> None:
         self.here = False
         self._calls: list[tuple[Any, ...]] = []
         super().__init__(client, groups, self.repeat)

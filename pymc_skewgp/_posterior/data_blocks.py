@@ -148,29 +148,26 @@ class PlainRows:
             some = slice(start, start + ROWS_IN_BLOCK)
             if counts is not None:
                 yield Cut(kept[some], kept[some], counts[some])
-            elif self.picked is None:
-                yield self._of_items(kept[some])
             else:
-                yield self._of_values(*self.picked, kept[some])
+                yield self._of_single(kept[some])
 
-    def _of_values(self, order: IntArray, unit: IntArray, chosen: IntArray) -> Cut:
-        """Of some rows of X, each of which data are about by itself."""
+    def _of_single(self, chosen: IntArray) -> Cut:
+        """Of some rows of X, each of which data are about by itself, or about several together."""
+        if self.picked is None:
+            design = self._design[chosen]
+            items, place = np.unique(design.indices.astype(np.intp), return_inverse=True)
+            own = sparse.csr_matrix((design.data, place, design.indptr), (chosen.size, items.size))
+            if (self._counts == 1.0).all():
+                return Cut(items, chosen, design=own)
+            return Cut(items, chosen, self._counts[chosen], np.arange(chosen.size), own)
+        order, unit = self.picked
         low, high = np.searchsorted(unit, chosen), np.searchsorted(unit, chosen, side="right")
         sizes = high - low
-        own = np.repeat(np.arange(chosen.size), sizes)
-        rows = order[np.arange(own.size) - np.repeat(np.cumsum(sizes) - sizes - low, sizes)]
+        of = np.repeat(np.arange(chosen.size), sizes)
+        rows = order[np.arange(of.size) - np.repeat(np.cumsum(sizes) - sizes - low, sizes)]
         if (sizes <= 1).all() and (self._counts[rows] == 1.0).all():
-            return Cut(chosen[own], rows)
-        return Cut(chosen, rows, self._counts[rows], own)
-
-    def _of_items(self, chosen: IntArray) -> Cut:
-        """Of some rows about several values each."""
-        design = self._design[chosen]
-        items, place = np.unique(design.indices.astype(np.intp), return_inverse=True)
-        own = sparse.csr_matrix((design.data, place, design.indptr), (chosen.size, items.size))
-        if (self._counts == 1.0).all():
-            return Cut(items, chosen, design=own)
-        return Cut(items, chosen, self._counts[chosen], np.arange(chosen.size), own)
+            return Cut(chosen[of], rows)
+        return Cut(chosen, rows, self._counts[rows], of)
 
     @property
     def _n_rows(self) -> int:

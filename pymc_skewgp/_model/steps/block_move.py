@@ -488,10 +488,15 @@ class BlockMove:
         else:
             model = self._latent.model(point)
         if self.hyperparameters.names:
-            theta = self.hyperparameters.state(point, state.theta)
-            hyperparameters = HyperparameterMove(
-                self._density_around(point, theta.values, model), tune
-            )
+            theta, around = self.hyperparameters.state(point, state.theta), point
+
+            def density(values: FloatArray) -> tuple[ConjugateModel, float]:
+                """Of the hyperparameters, other variables staying as they are at the point."""
+                there = self.hyperparameters.point(values, around)
+                log_rest = self.hyperparameters.log_density(there)
+                return (model if values is theta.values else self._latent.model(there)), log_rest
+
+            hyperparameters = HyperparameterMove(density, tune)
             state = state._replace(theta=theta)
         state, info = self._sampler_of(model).step(
             state, model, rng, most=most, hyperparameters=hyperparameters
@@ -515,18 +520,6 @@ class BlockMove:
                 else SiteChain(known.n_steps)
             )
         return self._sampler
-
-    def _density_around(
-        self, point: Point, here: FloatArray, model: ConjugateModel
-    ) -> slices.Density:
-        """Of the hyperparameters, `here` and with `model` at `point`, other variables staying."""
-
-        def density(values: FloatArray) -> tuple[ConjugateModel, float]:
-            there = self.hyperparameters.point(values, point)
-            log_rest = self.hyperparameters.log_density(there)
-            return (model if values is here else self._latent.model(there)), log_rest
-
-        return density
 
     def _with_parameters(self, point: Point, rng: np.random.Generator, tune: bool) -> Point:
         """`point` with new parameters of mixtures, moved given f, indicators integrated out.
