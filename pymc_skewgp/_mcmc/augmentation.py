@@ -15,7 +15,7 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpotrf
 from scipy.special import gammaln, stdtr, stdtrit
 
-from pymc_skewgp._errors import NotPositiveDefiniteError
+from pymc_skewgp._errors import NotPositiveDefiniteError, no_warnings
 from pymc_skewgp._gaussian import covariance, ep, linalg, twisted, univariate, weights
 from pymc_skewgp._gaussian.independent import draw_by_rejection
 from pymc_skewgp._observations.observations import Observations, add_noise, rows_of_blocks
@@ -621,7 +621,8 @@ class Augmentation:
     def _given(self) -> Conditioning:
         """Of x0 and f, given the points."""
         try:
-            return sun_given(self.model.prior, self.model.observations)
+            with no_warnings():  # of jitter: `cov` says so
+                return sun_given(self.model.prior, self.model.observations)
         except NotPositiveDefiniteError as error:
             raise NotPositiveDefiniteError(f"scale is no covariance: {error}") from error
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_skewgp._errors import NotPositiveDefiniteError
+from pymc_skewgp._errors import NotPositiveDefiniteError, no_warnings
 from pymc_skewgp._gaussian.weights import log_mean_exp
 from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel, Walk
 from pymc_skewgp._mcmc.site_target import SitePairs, SiteTarget, Weighed, picked
@@ -361,8 +361,9 @@ class HyperparameterMove:
         if not np.isfinite(log_rest):
             return nowhere
         try:
-            there = nowhere._replace(target=Augmentation(model))
-            return self._integrated(there) if rows is None else self._given(there, rows)
+            with no_warnings():  # of jitter where the chain only looks; where it is, it is told
+                there = nowhere._replace(target=Augmentation(model))
+                return self._integrated(there) if rows is None else self._given(there, rows)
         except (NotPositiveDefiniteError, FloatingPointError, np.linalg.LinAlgError):
             return nowhere
 

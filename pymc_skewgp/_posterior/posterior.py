@@ -490,9 +490,9 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         refuse_large(draws, chains, new.shape[0] * self._fit.n_functions)
         rng = check.as_generator(random_seed)
         regression = self._fit.regression(new, joint=draws > 0)
-        joint = self._fit.covariance_at(new, regression) if draws else None
-        f = None
+        joint, f = None, None
         if draws:
+            joint = self._fit.covariance_at(new, regression)
             f = self._fit.draw_at(regression, joint, (chains, draws), rng)
         marginals = self._marginals(regression, joint)
         return output.predictions_tree(

@@ -124,7 +124,9 @@ class SUNStep(BlockedStep):
             blocks = moves.every_block(model, joined=kernel.collapse)
             listed: Any = _all_of(model, blocks, kernel)
         else:
-            blocks = _blocks_of(model, kernel)
+            rows_alone = not (kernel.collapse or kernel.under_sites)
+            find = analysis.find_blocks if rows_alone else analysis.blocks_under_rows_or_sites
+            blocks = moves.joined_blocks(model) if kernel.collapse else find(model)
             listed = vars if isinstance(vars, list | tuple) else [vars]
         self.vars = get_value_vars_from_user_vars(listed, model)
         self.rng = get_random_generator(rng)
@@ -230,14 +232,6 @@ class SUNStep(BlockedStep):
     def _make_progressbar_update_functions(cls) -> tuple[Callable[[Any], dict[str, Any]], ...]:
         stat = cls._progress[0]
         return (lambda stats: {stat: stats[stat]},)
-
-
-def _blocks_of(model: pm.Model, kernel: Kernel) -> list[analysis.Block]:
-    """All that a step with this kernel knows how to move."""
-    if kernel.collapse:
-        return moves.joined_blocks(model)
-    found = analysis.blocks_under_rows_or_sites if kernel.under_sites else analysis.find_blocks
-    return found(model)
 
 
 def _all_of(model: pm.Model, blocks: list[analysis.Block], kernel: Kernel) -> list[Any]:
