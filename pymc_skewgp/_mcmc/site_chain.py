@@ -523,10 +523,17 @@ class IndependenceMove:
     target : Augmentation
     n_proposals : int
         Proposals between two draws of f, at most.
+    settings : SamplerSettings
+        Thresholds of the escalation policy: `move_rungs` and `move_pilot_draws`.
     """
 
-    def __init__(self, target: Augmentation, n_proposals: int) -> None:
-        self._target, self._n_proposals = target, n_proposals
+    def __init__(
+        self,
+        target: Augmentation,
+        n_proposals: int,
+        settings: policy.SamplerSettings = policy.DEFAULT,
+    ) -> None:
+        self._target, self._n_proposals, self._settings = target, n_proposals, settings
         self._proposal: Any = None
         self.sites: site_target.GaussianSites | None = None
 
@@ -550,7 +557,7 @@ class IndependenceMove:
         found = policy.twist_dense(target.cov.matrix, *limits, tol=tol, start=start)
         ep = self._fit(tol) if found is None else found.ep
         self._proposal = (
-            found.proposal if found else self._twisted(ep, policy.DEFAULT.move_rungs[0])
+            found.proposal if found else self._twisted(ep, self._settings.move_rungs[0])
         )
         self.sites = site_target.GaussianSites(ep.tau, ep.nu + ep.tau * target.mean)
 
@@ -576,10 +583,10 @@ class IndependenceMove:
 
         def pilot(rung: policy.Rung) -> tuple[Any, float]:
             proposal = self._twisted(ep, rung)
-            log_weights = policy.pilot_log_weights(proposal, policy.DEFAULT.move_pilot_draws, rng)
+            log_weights = policy.pilot_log_weights(proposal, self._settings.move_pilot_draws, rng)
             return proposal, relative_ess(_finite(log_weights))
 
-        self._proposal, fraction, _ = policy.first_accepted(policy.DEFAULT.move_rungs, pilot)
+        self._proposal, fraction, _ = policy.first_accepted(self._settings.move_rungs, pilot)
         refused = min(1.0 - fraction, 1.0 - 1e-9)
         if refused <= _MISSED:
             return 1
