@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.stats import multivariate_normal, norm
 
-from pymc_skewgp._mcmc.model import ConjugateModel
+from pymc_skewgp._mcmc.augmentation import ConjugateModel
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._sun.parameters import SunParameters
 

@@ -5,7 +5,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from pymc_skewgp._gaussian.univariate import log_ndtr_interval
-from pymc_skewgp._mcmc.model import Lapses, Rows
+from pymc_skewgp._mcmc.augmentation import Lapses, Rows
 
 # A trapezoid rule over log z: integrands here are analytic and below 1e-12 at both ends.
 LOG_Z = np.linspace(-40.0, 40.0, 4001)

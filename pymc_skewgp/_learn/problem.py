@@ -25,9 +25,9 @@ from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._model.ops.plain_mode import untraced
 from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._posterior.data_blocks import Arrays
 from pymc_skewgp._posterior.distributed_posterior import ChunkedData, as_chunked_data, is_dask
 from pymc_skewgp._posterior.prior import as_likelihood, kinds_of
-from pymc_skewgp._posterior.row_blocks import Arrays
 from pymc_skewgp._validation import FloatArray, as_count
 
 Start = Mapping[str, Any] | None

@@ -20,8 +20,7 @@ from pymc_skewgp._gaussian.twisted import TwistedProposal, twisted_draws
 from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._mcmc import site_target
-from pymc_skewgp._mcmc.augmentation import Augmentation
-from pymc_skewgp._mcmc.model import ConjugateModel, Move, Walk
+from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel, Move, Walk
 from pymc_skewgp._mcmc.slices import Cloud, HyperparameterMove, SliceState
 from pymc_skewgp._posterior.draws_with_evidence import sun_given
 from pymc_skewgp._posterior.fits import site_draws
@@ -447,13 +446,26 @@ class SiteChain:
             if self._jumps.due():
                 self._jumps.learn(c, given)
             c = self._jumps.step(c, given, self._n_pairs, rng)
-            if hyperparameters is not None and state.theta is not None:
-                state, stats = self._with_theta(state, c, u, target, rng, hyperparameters)
-            elif target.n_rows:
-                state = ConjugateState(given.function(c), None, model, state.theta)
-            else:
-                f, stats = self._at_theta(c, u, target, rng)
-                state = ConjugateState(f, None, model, state.theta)
+            f, there, theta = given.function(c), target, state.theta
+            weighed, known = None, self._reference.sites
+            if hyperparameters is not None and theta is not None:
+                here, stats = site_target.site_map(given, known), {}
+                pairs = site_target.SitePairs.around(c, here, known, self._n_pairs, rng)
+                theta, at = replace(hyperparameters, pairs=pairs).sweep(theta, u, target, rng)
+                if at.weighed is not None and at.target is not None:
+                    u, weighed, there = at.u, at.weighed, at.target
+                    if hyperparameters.tune:
+                        found = weighed.target.ep(site_target.REFERENCE_TOLERANCE, known)
+                        self._reference.learn(found)
+            elif not target.n_rows:  # f alone
+                here = self._prepared.of(model, "map", lambda: site_target.site_map(given, None))
+                pairs = site_target.SitePairs.around(c, here, None, self._n_pairs, rng)
+                weighed, stats = pairs.weighed(here), {}
+            if weighed is not None and np.isfinite(weighed.log_evidence):
+                f, stats = weighed.pick(rng)
+                points = np.nan if target.n_rows else there.log_density(u)
+                stats["log_evidence"] = points + weighed.log_evidence
+            state = ConjugateState(f, None, there.model, theta)
         return state, ConjugateInfo(target.n_rows > 0, exact and also_exact, stats)
 
     def _given(self, u: FloatArray, target: Augmentation) -> site_target.SiteTarget:
@@ -463,45 +475,6 @@ class SiteChain:
             return site_target.SiteTarget(target.model, u + target.mean)
 
         return make() if target.n_rows else self._prepared.of(target.model, "given", make)
-
-    def _at_theta(
-        self, c: FloatArray, u: FloatArray, target: Augmentation, rng: np.random.Generator
-    ) -> tuple[FloatArray, dict[str, float]]:
-        """Move f alone, without rows."""
-        given = self._given(u, target)
-        here = self._prepared.of(target.model, "map", lambda: site_target.site_map(given, None))
-        weighed = site_target.SitePairs.around(c, here, None, self._n_pairs, rng).weighed(here)
-        if not np.isfinite(weighed.log_evidence):
-            return given.function(c), {}
-        found, stats = weighed.pick(rng)
-        points = target.log_density(u)
-        return found, {**stats, "log_evidence": points + weighed.log_evidence}
-
-    def _with_theta(
-        self,
-        state: ConjugateState,
-        c: FloatArray,
-        u: FloatArray,
-        target: Augmentation,
-        rng: np.random.Generator,
-        move: HyperparameterMove,
-    ) -> tuple[ConjugateState, dict[str, float]]:
-        theta = state.theta
-        assert theta is not None
-        known, given = self._reference.sites, self._given(u, target)
-        pairs = site_target.SitePairs.around(
-            c, site_target.site_map(given, known), known, self._n_pairs, rng
-        )
-        theta, at = replace(move, pairs=pairs).sweep(theta, u, target, rng)
-        if at.weighed is None or at.target is None:
-            return ConjugateState(given.function(c), None, target.model, theta), {}
-        if move.tune:
-            found = at.weighed.target.ep(site_target.REFERENCE_TOLERANCE, known)
-            self._reference.learn(found)
-        f, stats = at.weighed.pick(rng)
-        points = np.nan if target.n_rows else at.target.log_density(at.u)
-        stats["log_evidence"] = points + at.weighed.log_evidence
-        return ConjugateState(f, None, at.target.model, theta), stats
 
 
 def _joint_move(model: ConjugateModel, target: Augmentation) -> RowsAndSites | None:

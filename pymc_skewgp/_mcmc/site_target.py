@@ -18,7 +18,7 @@ from pymc_skewgp._gaussian import covariance, modes, tilted
 from pymc_skewgp._gaussian import weights as of_draws
 from pymc_skewgp._gaussian.ep import EPResult, fit_factors
 from pymc_skewgp._gaussian.pairs import Pairs
-from pymc_skewgp._mcmc.model import ConjugateModel, StudentTNoise
+from pymc_skewgp._mcmc.augmentation import ConjugateModel, StudentTNoise
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._observations.real_values import student_t
 from pymc_skewgp._observations.sites import Sites
@@ -44,11 +44,6 @@ class GaussianSites(NamedTuple):
         """What EP of predictors less an offset begins with."""
         zero = np.zeros(offset.size)
         return EPResult(*self.about(offset), zero, zero, zero, 0.0, 0, np.inf)
-
-    def mixed(self, other: "GaussianSites", share: float) -> "GaussianSites":
-        """With a share of others."""
-        tau, nu = ((1.0 - share) * x + share * y for x, y in zip(self, other, strict=True))
-        return GaussianSites(tau, nu)
 
 
 class SiteTarget:
@@ -262,7 +257,8 @@ class Reference:
         if found is not None:
             self._count += 1
             share = max(1.0 / self._count, _LEAST_SHARE)
-            self.sites = found if self.sites is None else self.sites.mixed(found, share)
+            pairs = zip(self.sites or found, found, strict=True)
+            self.sites = GaussianSites(*((1.0 - share) * x + share * y for x, y in pairs))
 
 
 class Weighed(NamedTuple):

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_skewgp._errors import NotPositiveDefiniteError
+from pymc_skewgp._errors import NotPositiveDefiniteError, no_warnings
 from pymc_skewgp._gaussian.weights import log_mean_exp
-from pymc_skewgp._mcmc.augmentation import Augmentation
-from pymc_skewgp._mcmc.model import ConjugateModel, Walk
+from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel, Walk
 from pymc_skewgp._mcmc.site_target import SitePairs, SiteTarget, Weighed, picked
 from pymc_skewgp._validation import FloatArray
 
@@ -320,15 +319,30 @@ class HyperparameterMove:
         at = Place(state.values, -np.inf, u, target, log_rest=log_rest, cloud=cloud)
         at = self._given(at, rows) if self.draws is None else self._integrated(at)
         at = at._replace(u=u)
-        proposal = state.learnt.proposal()
+        learnt = state.learnt
+        proposal = learnt.proposal()
         # Where the density is no number there is nothing to compare with: stay.
         if proposal is not None and np.isfinite(at.log_density):
-            at, state = self._propose(at, state, proposal, rows, rng)
+            # Independent proposals, each accepted or not (Metropolis and Hastings).
+            known_rows = rows if self.draws is None else None
+            log_ratio = at.log_density - proposal.log_density(at.values)
+            for _ in range(_PROPOSALS):
+                values = proposal.draw(rng)
+                place = self._located(values, known_rows)
+                ratio = place.log_density - proposal.log_density(values)
+                accepted = ratio - log_ratio > -rng.exponential() and _is_regular(place)
+                if accepted:
+                    at, log_ratio = place, ratio
+                if self.tune:
+                    gain = 1.0 / (0.5 * learnt.n_sweeps + 1.0)
+                    share = learnt.accepted + gain * (accepted - learnt.accepted)
+                    learnt = learnt._replace(accepted=share)
+            state = SliceState(at.values, learnt)
         if at.cloud is not None and (there := at.target) is not None:
             cloud, known = at.cloud.pick(rng)
             at = at._replace(cloud=cloud, u=cloud.draw(cloud.own), stats=known)
             rows = _Rows(at.u + there.mean, *there.limits)
-        learnt = state.learnt  # most steps have slices where proposals are refused
+        # Most steps have slices where proposals are refused.
         share = max((1.0 - learnt.accepted) ** 2, _TUNING_SHARE if self.tune else _LEAST_SHARE)
         if np.isfinite(at.log_density) and (proposal is None or rng.random() < share):
             stats = at.stats
@@ -340,30 +354,6 @@ class HyperparameterMove:
             state = state._replace(learnt=learnt.after(at.values))
         return (state if at.values is state.values else state._replace(values=at.values)), at
 
-    def _propose(
-        self,
-        at: Place,
-        state: SliceState,
-        proposal: Proposal,
-        rows: "_Rows",
-        rng: np.random.Generator,
-    ) -> tuple[Place, SliceState]:
-        """Independent proposals, each accepted or not (Metropolis and Hastings)."""
-        learnt, log_ratio = state.learnt, at.log_density - proposal.log_density(at.values)
-        for _ in range(_PROPOSALS):
-            values = proposal.draw(rng)
-            there = self._located(values, None if self.draws is not None else rows)
-            ratio = there.log_density - proposal.log_density(values)
-            accepted = ratio - log_ratio > -rng.exponential() and _is_regular(there)
-            if accepted:
-                at, log_ratio = there, ratio
-            if self.tune:
-                share = learnt.accepted + (accepted - learnt.accepted) / (
-                    0.5 * learnt.n_sweeps + 1.0
-                )
-                learnt = learnt._replace(accepted=share)
-        return at, SliceState(at.values, learnt)
-
     def _located(self, values: FloatArray, rows: "_Rows | None") -> Place:
         """Given the rows, or else integrated over them."""
         model, log_rest = self.density(values)
@@ -371,8 +361,9 @@ class HyperparameterMove:
         if not np.isfinite(log_rest):
             return nowhere
         try:
-            there = nowhere._replace(target=Augmentation(model))
-            return self._integrated(there) if rows is None else self._given(there, rows)
+            with no_warnings():  # of jitter where the chain only looks; where it is, it is told
+                there = nowhere._replace(target=Augmentation(model))
+                return self._integrated(there) if rows is None else self._given(there, rows)
         except (NotPositiveDefiniteError, FloatingPointError, np.linalg.LinAlgError):
             return nowhere
 

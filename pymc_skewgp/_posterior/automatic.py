@@ -1,7 +1,7 @@
 """When a prior is approximated by itself, and what that loses."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -147,17 +147,14 @@ def _by_signs(
 
 def _quadrature(diagonal: FloatArray, off: FloatArray, size: FloatArray) -> ApproximationLoss:
     """Gauss' rule of each column: eigenvalues of its tridiagonal matrix, and their weights."""
-
-    def mean(j: int, function: Callable[[FloatArray], FloatArray]) -> float:
-        matrix = np.diag(diagonal[:, j]) + np.diag(off[:, j], 1) + np.diag(off[:, j], -1)
-        nodes, rows = eigh(matrix)
-        nodes = np.maximum(nodes, _ROUND_OFF - 1.0)
-        return float(size[j] * (rows[0] ** 2 @ function(nodes)))
-
-    probes = range(1, size.size)
-    fit = 0.5 * mean(0, lambda x: x / (1.0 + x))
-    volume = np.array([0.5 * mean(j, np.log1p) for j in probes])
-    trace = np.array([0.5 * mean(j, lambda x: x) for j in probes])
+    k = np.arange(len(diagonal))
+    matrix = np.zeros((size.size, k.size, k.size))
+    matrix[:, k, k], matrix[:, k[1:], k[:-1]] = diagonal.T, off.T
+    nodes, rows = np.linalg.eigh(matrix)  # which reads what is below the diagonal
+    nodes = np.maximum(nodes, _ROUND_OFF - 1.0)
+    weights = 0.5 * size[:, None] * rows[:, 0] ** 2
+    fit = float(weights[0] @ (nodes[0] / (1.0 + nodes[0])))
+    volume, trace = (np.sum(weights[1:] * x[1:], axis=1) for x in (np.log1p(nodes), nodes))
     error = float(volume.std(ddof=1) / np.sqrt(volume.size))
     return ApproximationLoss(fit - float(volume.mean()), error, float((trace - volume).mean()))
 

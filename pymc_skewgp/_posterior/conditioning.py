@@ -20,6 +20,7 @@ from scipy.linalg import cho_solve, qr, solve_triangular
 from pymc_skewgp._gaussian import coordinates as row_factors
 from pymc_skewgp._gaussian import covariance as forms
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.coordinate_gaussian import coordinate_gaussian
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations import observations as row
 from pymc_skewgp._observations.constraint import pseudo_point_rows
@@ -75,8 +76,8 @@ class _Points:
         least = _LEAST_NOISE * float(cov.diagonal().max())
         self.precision: _Gram | _InCoordinates
         if few and points.S.ndim == 1 and (least < points.S).all():
-            self.precision = low_rank = _InCoordinates(row_factor, points.S)
-            self.mean = mean + cov.factor @ low_rank.mean(residual)
+            self.precision = low_rank = _InCoordinates(row_factor, points.S, residual)
+            self.mean = mean + cov.factor @ low_rank.mean
             self.cov = forms.FactoredCovariance(low_rank.spread(cov.factor), units=cov.units)
         else:
             self.precision = gram = _Gram(row_matrix(cov, points, row_factor), points.S)
@@ -152,18 +153,12 @@ class _InCoordinates:
     n r^2 operations for n points, with B = A_P F.
     """
 
-    def __init__(self, row_factor: FloatArray, noise: FloatArray) -> None:
+    def __init__(self, row_factor: FloatArray, noise: FloatArray, residual: FloatArray) -> None:
         self._noise, self._row_factor = noise, row_factor
         self._scaled = row_factor / np.sqrt(noise)[:, None]
-        precision = self._scaled.T @ self._scaled
-        precision[np.diag_indices_from(precision)] += 1.0
-        self._chol, _ = linalg.cholesky("the precision of the coordinates", precision)
+        gaussian = coordinate_gaussian(row_factor, 1.0 / noise, residual / noise)
+        self.mean, self._chol = gaussian.mean, gaussian.chol
         self.log_root_det = float(np.log(self._chol.diagonal()).sum() + 0.5 * np.log(noise).sum())
-
-    def mean(self, residual: FloatArray) -> FloatArray:
-        """Mean of the coordinates."""
-        white = residual / np.sqrt(self._noise)
-        return cho_solve((self._chol, True), self._scaled.T @ white, check_finite=False)
 
     def spread(self, factor: FloatArray) -> FloatArray:
         """F L^-T: the factor of z given the points."""
@@ -257,7 +252,18 @@ class Conditioning:
         self.centre = centre = rows.of(mean) + rows.a
         self.lower, self.upper = rows.lower - centre, rows.upper - centre
         self.row_factor = rows.of(self.factor)
-        self.cov = _row_covariance(cov, rows, self.row_factor)
+        # G in the form that needs fewer operations.
+        n, shared = rows.n_rows, None
+        if self.row_factor.shape[1] < LOW_RANK_SHARE * n or not n:
+            own = rows.S.ndim == 1
+            shared = rows.S if own else row.block_noise(rows.S, int(LARGEST_BLOCK * n))
+        self.cov: forms.Covariance
+        if shared is not None:
+            self.cov = forms.LowRankCovariance(shared, self.row_factor)
+        else:
+            matrix = row_matrix(cov, rows, self.row_factor)
+            row.add_noise(matrix, rows.S)
+            self.cov = forms.DenseCovariance(matrix, "the covariance of the observations")
 
     @property
     def n_rows(self) -> int:
@@ -292,7 +298,11 @@ class Conditioning:
             gap = u.T.copy() if chosen is None else u.T[:, chosen]
             coordinates = rng.standard_normal((self.row_factor.shape[1], gap.shape[1]))
             gap -= self.row_factor @ coordinates
-            gap -= self._noise_draws(gap.shape, rng)
+            white = rng.standard_normal(gap.shape)
+            if self.intervals.S.ndim == 1:
+                gap -= np.sqrt(self.intervals.S)[:, None] * white
+            else:
+                gap -= np.asarray(self._noise_factor @ white[: self._noise_factor.shape[1]])
             solved = cho_solve((self._chol, True), gap, overwrite_b=True, check_finite=False)
             coordinates += self.row_factor.T @ solved
         z = coordinates.T @ self.factor[skip:].T
@@ -398,15 +408,6 @@ class Conditioning:
     def _noise_factor(self) -> Any:
         return row.noise_factor(self.intervals.S)
 
-    def _noise_draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
-        noise = self.intervals.S
-        white = rng.standard_normal(shape)
-        if noise.ndim == 1:
-            white *= np.sqrt(noise)[:, None]
-            return white
-        factor = self._noise_factor
-        return np.asarray(factor @ white[: factor.shape[1]])
-
     def _coordinates_given(
         self, u: FloatArray, rng: np.random.Generator, chosen: IntArray | None
     ) -> FloatArray:
@@ -466,22 +467,6 @@ def _regression_from(
 
 def _group(variance: FloatArray) -> int:
     return 1 if variance.ndim == 1 else int(variance.shape[-1])
-
-
-def _row_covariance(
-    cov: forms.FactoredCovariance, rows: Observations, row_factor: FloatArray
-) -> forms.Covariance:
-    """G in the form that needs fewer operations."""
-    n_rows = rows.n_rows
-    if row_factor.shape[1] < LOW_RANK_SHARE * n_rows or not n_rows:
-        if rows.S.ndim == 1:
-            return forms.LowRankCovariance(rows.S, row_factor)
-        shared = row.block_noise(rows.S, int(LARGEST_BLOCK * n_rows))
-        if shared is not None:
-            return forms.LowRankCovariance(shared, row_factor)
-    matrix = row_matrix(cov, rows, row_factor)
-    row.add_noise(matrix, rows.S)
-    return forms.DenseCovariance(matrix, "the covariance of the observations")
 
 
 # A Gaussian or Skew Gaussian process at its rows, given observations there.

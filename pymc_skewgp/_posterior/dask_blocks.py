@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,10 +25,6 @@ from pymc_skewgp._posterior.data_blocks import cuts_into_rows, data_blocks
 from pymc_skewgp._posterior.features import FunctionFeatures
 from pymc_skewgp._posterior.prior import DataSet, Prior
 
-if TYPE_CHECKING:
-    from distributed import Client
-
-
 # What one dask worker keeps, and the answers that it gives.
 
 _Kept = TypeVar("_Kept")
@@ -36,21 +32,15 @@ _Kept = TypeVar("_Kept")
 Build = Callable[[Sequence[Any]], _Kept]
 
 
-class Answer(NamedTuple):
-    """What a call returned, or the error that it raised.
+def answer_of(value: Any) -> Any:
+    """What a call returned; raises the error that it raised.
 
     An error that travels as a value is the method's own: what a call to a worker raises by itself
     says that the worker is lost.
     """
-
-    value: Any
-    error: Exception | None = None
-
-    def unwrap(self) -> Any:
-        """The value; raises the error."""
-        if self.error is not None:
-            raise self.error
-        return self.value
+    if isinstance(value, Exception):
+        raise value
+    return value
 
 
 class Kept:
@@ -66,16 +56,16 @@ class Kept:
         self._chunks: Sequence[Any] = chunks
         self._object: Any = None
 
-    def call(self, method: str, *arguments: Any) -> Answer:
-        """A method of it; of "build" the function that builds it, once."""
+    def call(self, method: str, *arguments: Any) -> Any:
+        """A method of it, or its error; of "build" the function that builds it, once."""
         try:
             if method != "build":
-                return Answer(getattr(self._object, method)(*arguments))
+                return getattr(self._object, method)(*arguments)
             if self._object is None:
                 self._object, self._chunks = arguments[0](self._chunks), ()
-            return Answer(None)
+            return None
         except Exception as error:
-            return Answer(None, error)
+            return error
 
 
 class BuiltBlocks(LocalBlocks):
@@ -138,7 +128,7 @@ class DaskGroups:
 
     def __init__(
         self,
-        client: "Client",
+        client: Any,
         groups: Sequence[Group],
         restore: Callable[[int], None] = lambda i: None,
     ) -> None:
@@ -176,7 +166,7 @@ class DaskGroups:
                     future = ask(i)
                 if isinstance(future, Exception):
                     raise future
-                answer: Answer = self._waited(future)
+                answer = self._waited(future)
             except ClusterLostError:
                 raise
             except _LOST as error:
@@ -186,7 +176,7 @@ class DaskGroups:
                     raise ClusterLostError(_LOST_MESSAGE) from error
                 time.sleep(_PAUSE)  # the scheduler has to notice
             else:
-                return answer.unwrap()
+                return answer_of(answer)
 
     def _move(self, i: int) -> None:
         """Build a group again on another worker."""
@@ -194,7 +184,7 @@ class DaskGroups:
         if others:
             self._places[i] = min(others, key=self._places.count)
         self._actors[i] = actor = self._waited(self._begun(i))
-        self._waited(actor.call("build", self._groups[i][1])).unwrap()
+        answer_of(self._waited(actor.call("build", self._groups[i][1])))
         self._restore(i)
 
     def _waited(self, future: Any) -> Any:
@@ -243,7 +233,7 @@ class DaskBlocks(DaskGroups):
     groups : sequence of Group
     """
 
-    def __init__(self, client: "Client", groups: Sequence[Group]) -> None:
+    def __init__(self, client: Any, groups: Sequence[Group]) -> None:
         self.here = False
         self._calls: list[tuple[Any, ...]] = []
         super().__init__(client, groups, self.repeat)
@@ -262,7 +252,7 @@ class DaskBlocks(DaskGroups):
     def repeat(self, i: int) -> None:
         """Repeat all calls that changed the blocks."""
         for call in self._calls:
-            self._waited(self._actors[i].call("total", *call)).unwrap()
+            answer_of(self._waited(self._actors[i].call("total", *call)))
 
 
 # Data of this process as rows on the workers of a dask cluster.

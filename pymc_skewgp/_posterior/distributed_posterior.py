@@ -58,11 +58,6 @@ class ChunkedData:
         return int(self.X.shape[0])
 
     @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        """Rows of each chunk."""
-        return tuple(self.X.chunks[0])
-
-    @cached_property
     def some_rows(self) -> IntArray:
         """A random part of the rows, with those at which a column is least or largest."""
         X, n = self.X, self.n_rows

@@ -26,14 +26,7 @@ from pymc_skewgp._gaussian.truncated import log_prob_rectangle, warn_of_error
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.sites import SitesGiven
-from pymc_skewgp._posterior.site_evidence import (
-    JointGradient,
-    Rectangle,
-    ep_of_sites,
-    sites_by_ep,
-    sites_by_pairs,
-    sites_estimate,
-)
+from pymc_skewgp._posterior import site_evidence as beside
 from pymc_skewgp._sun.parameters import round_off_effect
 from pymc_skewgp._validation import FloatArray, Seed, as_generator
 
@@ -125,14 +118,11 @@ class Intervals:
         self._n_rows = point.size
         self._points = p = np.flatnonzero(point)
         self._kept = i = np.flatnonzero(~point & (counts > 0))
-        self.log_density = 0.0
-        self.lower, self.upper, self.cov = terms.lower, terms.upper, terms.cov
-        self.noise, self.counts = terms.noise, counts
-        if i.size == point.size:
-            return
-        self.noise, self.counts = terms.noise[i], counts[i]
-        self.lower, self.upper = terms.lower[i], terms.upper[i]
-        self.cov = terms.cov[np.ix_(i, i)]
+        self.log_density, every = 0.0, i.size == point.size
+        some = slice(None) if every else i
+        self.noise, self.counts = terms.noise[some], counts[some]
+        self.lower, self.upper = terms.lower[some], terms.upper[some]
+        self.cov = terms.cov if every else terms.cov[np.ix_(i, i)]
         if not p.size:
             return
         residual = terms.value[p]
@@ -326,9 +316,9 @@ class EvidenceByEP:
     def __call__(self, terms: EvidenceTerms, sites: SitesGiven | None = None) -> EvidenceGradient:
         """Value and gradient; minus infinity and zeros where no evidence can be computed."""
 
-        def joint(rows: Intervals) -> JointGradient:
+        def joint(rows: Intervals) -> beside.JointGradient:
             if sites is None:
-                return JointGradient(self._rectangle(terms, rows), [])
+                return beside.JointGradient(self._rectangle(terms, rows), [])
             return of_sites(rows, lambda single: self._sites(single, sites))
 
         return evidence_of(terms, joint, _of_signs(terms))
@@ -358,12 +348,12 @@ class EvidenceByEP:
             ep = ep_dense.ep_alone(cov, *limits, tol=tol, max_sweeps=_MAX_SWEEPS, start=start)
         else:
             single = single_rows(rows)[0]
-            ep = ep_of_sites(single, sites, tol, self._start(single.lower.size))[0]
+            ep = beside.ep_of_sites(single, sites, tol, self._start(single.lower.size))[0]
         self._keep(ep)
         return ep.log_prob
 
-    def _sites(self, rows: Rectangle, sites: SitesGiven) -> JointGradient:
-        found, ep = sites_by_ep(rows, sites, self._tol, self._start(rows.lower.size))
+    def _sites(self, rows: beside.Rectangle, sites: SitesGiven) -> beside.JointGradient:
+        found, ep = beside.sites_by_ep(rows, sites, self._tol, self._start(rows.lower.size))
         self._keep(ep)
         return found
 
@@ -400,9 +390,9 @@ def evidence_by_twisting(
 ) -> EvidenceGradient:
     """Log evidence by the twisted sampler at fixed points, and the gradient of this very number."""
 
-    def joint(rows: Intervals) -> JointGradient:
+    def joint(rows: Intervals) -> beside.JointGradient:
         found = interval_log_prob(rows, n_draws=n_draws, random_seed=random_seed)
-        return JointGradient(found, [])
+        return beside.JointGradient(found, [])
 
     return evidence_of(terms, joint, _of_signs(terms))
 
@@ -412,9 +402,10 @@ def evidence_by_pairs(
 ) -> EvidenceGradient:
     """Log evidence by mirrored pairs at fixed points, and the gradient by the same draws."""
 
-    def joint(rows: Intervals) -> JointGradient:
+    def joint(rows: Intervals) -> beside.JointGradient:
         return of_sites(
-            rows, lambda single: sites_by_pairs(single, sites, n_draws, random_seed, EP_TOLERANCE)
+            rows,
+            lambda single: beside.sites_by_pairs(single, sites, n_draws, random_seed, EP_TOLERANCE),
         )
 
     return evidence_of(terms, joint, _of_signs(terms))
@@ -433,7 +424,7 @@ def evidence_estimate(
     if sites is None:
         joint = interval_estimate(rows, n_draws, random_seed)
     else:
-        joint = sites_estimate(single_rows(rows)[0], sites, n_draws, random_seed)
+        joint = beside.sites_estimate(single_rows(rows)[0], sites, n_draws, random_seed)
     known = rows.log_density + float(terms.log_constant)
     if not terms.prior_lower.size:
         return joint._replace(value=joint.value + known)
@@ -444,7 +435,9 @@ def evidence_estimate(
     return joint._replace(value=total.value, std_error=total.std_error)
 
 
-def of_sites(rows: Intervals, joint: Callable[[Rectangle], JointGradient]) -> JointGradient:
+def of_sites(
+    rows: Intervals, joint: Callable[[beside.Rectangle], beside.JointGradient]
+) -> beside.JointGradient:
     """Of rows one by one beside sites."""
     single, kind = single_rows(rows)
     found = joint(single)
@@ -455,7 +448,7 @@ def of_sites(rows: Intervals, joint: Callable[[Rectangle], JointGradient]) -> Jo
 
 def evidence_of(
     terms: EvidenceTerms,
-    joint_of: Callable[[Intervals], JointGradient],
+    joint_of: Callable[[Intervals], beside.JointGradient],
     signs: gradients.LogProbGradient | None,
 ) -> EvidenceGradient:
     """Of the points and the rectangle given them, over the probability of the prior's signs.

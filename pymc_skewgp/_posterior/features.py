@@ -149,10 +149,9 @@ class FiniteRankKernel:
         self, X: FloatArray, Xs: FloatArray, left: Derivative | None, right: Derivative | None
     ) -> FloatArray:
         """Covariance of derivatives, of what the features say of f; None for f itself."""
+        known = self.features
         a, b = (
-            self.features.at(x)[0]
-            if wanted is None
-            else derivative_features(self.features, x, wanted)
+            known.at(x)[0] if wanted is None else derivative_features(known, x, wanted)
             for x, wanted in ((X, left), (Xs, right))
         )
         return np.asarray(a @ b.T)

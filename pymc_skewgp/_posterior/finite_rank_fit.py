@@ -22,14 +22,10 @@ from pymc_skewgp._limits import announce_blocks
 from pymc_skewgp._observations.likelihood import Derivative
 from pymc_skewgp._observations.observations import as_matrix
 from pymc_skewgp._observations.sites import SiteLikelihood
+from pymc_skewgp._posterior import dask_blocks
 from pymc_skewgp._posterior import data_blocks as of_data
-from pymc_skewgp._posterior.conditioning import Regression
-from pymc_skewgp._posterior.dask_blocks import blocks_on, current_client
-from pymc_skewgp._posterior.features import (
-    EveryInputFeatures,
-    FunctionFeatures,
-    derivative_features,
-)
+from pymc_skewgp._posterior import features as bases
+from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.fits import NOTHING_DRAWN, FunctionFit, refuse_method
 from pymc_skewgp._posterior.prior import DataSet, Features, Prior, between_functions, n_functions
 from pymc_skewgp._posterior.row_groups import group_residuals, residual_draws, rows_are_apart
@@ -70,27 +66,31 @@ class FiniteRankFit(FunctionFit):
         super().__init__(prior, [data.values for data in sets])
         of_data.refuse_other_data(sets, prior)
         between = between_functions(prior, self.n_functions)
-        self.features, self._sets = FunctionFeatures(between, features), sets
+        self.features, self._sets = bases.FunctionFeatures(between, features), sets
         self._elsewhere = elsewhere
 
-    @cached_property
-    def data_blocks(self) -> block_ep.Blocks:
-        """Rows of the data; after `ep` with its sites of them."""
-        return self._rows[0]
+    @property
+    def conditioning(self) -> Conditioning:
+        """Of many rows there is none."""
+        raise ApproximationError(
+            "this needs matrices with a row and a column for each row of the data, which a prior "
+            "approximated for many rows does without: use sample, predict or marginals."
+        )
 
     @cached_property
-    def _rows(self) -> tuple[block_ep.Blocks, float]:
-        """Blocks of the data, and the constant of their log probability."""
+    def data_blocks(self) -> Any:
+        """Rows of the data, with the constant of their log probability; after `ep` with its sites.
+
+        `BuiltBlocks`, or `DaskBlocks`.
+        """
         predictors, known = self.predictors, (self.features, self._prior)
-        if predictors is None:
-            if self._elsewhere is not None:
-                remote = self._elsewhere.blocks(*known)
-            else:
-                remote = blocks_on(current_client(), self._with_data, *known)
-            return remote, remote.log_constant
-        found = [part for _, parts in predictors for part in parts]
-        blocks = block_ep.LocalBlocks([part.block for part in found])
-        return blocks, sum(part.log_constant for part in found)
+        if predictors is not None:
+            found = [part for _, parts in predictors for part in parts]
+            constant = float(sum(part.log_constant for part in found))
+            return dask_blocks.BuiltBlocks([part.block for part in found], constant)
+        if self._elsewhere is not None:
+            return self._elsewhere.blocks(*known)
+        return dask_blocks.blocks_on(dask_blocks.current_client(), self._with_data, *known)
 
     @property
     def _with_data(self) -> tuple[DataSet, ...]:
@@ -99,7 +99,7 @@ class FiniteRankFit(FunctionFit):
     @cached_property
     def predictors(self) -> list[tuple[DataSet, list[of_data.DataBlock]]] | None:
         """Of each of the data; None where they are on the workers of a cluster."""
-        if self._elsewhere is not None or current_client() is not None:
+        if self._elsewhere is not None or dask_blocks.current_client() is not None:
             return None
         sets, features = self._with_data, self.features
         size = sum(part.size for part in self._parts) - sum(map(of_data.n_repeated, sets))
@@ -117,7 +117,7 @@ class FiniteRankFit(FunctionFit):
     @property
     def ep_log_evidence(self) -> float:
         """Of the data, by expectation propagation, with the signs at pseudo-points still in it."""
-        return self.ep.log_prob + self._rows[1]
+        return self.ep.log_prob + self.data_blocks.log_constant
 
     @cached_property
     def gaussian(self) -> CoordinateGaussian:
@@ -140,7 +140,7 @@ class FiniteRankFit(FunctionFit):
 
     def evidence(self, joint: weights.Estimate, signs: weights.Estimate) -> weights.Estimate:
         """See `FunctionFit`."""
-        value, std_error, _, _ = weights.add_estimates(self._rows[1], joint, signs)
+        value, std_error, _, _ = weights.add_estimates(self.data_blocks.log_constant, joint, signs)
         return joint._replace(value=value, std_error=std_error)
 
     def draw(
@@ -220,7 +220,10 @@ class FiniteRankFit(FunctionFit):
         if derivative is None:
             phi, rest = self.features.single.at(X)
         else:
-            phi, rest = derivative_features(self.features.single, X, derivative), np.zeros(len(X))
+            phi, rest = (
+                bases.derivative_features(self.features.single, X, derivative),
+                np.zeros(len(X)),
+            )
         wide = self.features.values(phi, n_functions).reshape(-1, self.features.rank)
         return np.repeat(self._prior.mean(name, X, derivative), n_functions), rest, wide.T
 
@@ -268,7 +271,7 @@ class FiniteRankFit(FunctionFit):
         if regression.variance.size > _MOST_JOINT:
             return None
         single = self.features.single
-        if isinstance(single, EveryInputFeatures):
+        if isinstance(single, bases.EveryInputFeatures):
             left = single.residual_covariance(new)
             return np.asarray(np.kron(left, self.features.between))
         if regression.covariance is None:
@@ -289,7 +292,7 @@ class FiniteRankFit(FunctionFit):
         latent, chosen = self.equal_draws(shape, "twisted", rng)
         f = latent.draws[chosen.ravel()] @ regression.solved
         f += regression.centre
-        if covariance is not None and isinstance(self.features.single, EveryInputFeatures):
+        if covariance is not None and isinstance(self.features.single, bases.EveryInputFeatures):
             factor = linalg.low_rank_factor(covariance)
             f += rng.standard_normal((f.shape[0], factor.shape[1])) @ factor.T
         elif regression.variance.any():

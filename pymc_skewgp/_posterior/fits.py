@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import Any, ClassVar, Literal
+from functools import cached_property, partial
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian import escalation, linalg, truncated
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside, refuse_contradictory_constraints
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
-from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.covariance import predictor_covariance
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates, systematic_resample
@@ -36,9 +34,10 @@ NOTHING_DRAWN = Estimate(0.0, 0.0, 1.0, -np.inf)
 class FunctionFit:
     """K functions at the pseudo-points, at the data and at new points, given the data.
 
-    A latent vector is drawn, and given it the functions are Gaussian: coordinates of the functions,
-    in mirrored pairs, or, where the data are rows, the rectangle u. A kind of fit says how they are
-    drawn, `draw` and `_here`, and has a `conditioning` or its own regressions.
+    A latent vector is drawn, and given it the functions are Gaussian: where the data are rows the
+    rectangle u; where there are sites, functions p(y_i | eta_i) of one predictor each, coordinates
+    c of the functions given the points, :math:`z = m + F c`, in mirrored pairs from EP's Gaussian
+    under all sites and rows.
 
     Parameters
     ----------
@@ -46,6 +45,15 @@ class FunctionFit:
         Of each function; they are independent in the prior, but for its coregion.
     parts : sequence of Values
         What the data are about.
+    rows : Observations or Conditioning, optional
+        Rows of these values, none of them where all data are sites; or f given these. None of a fit
+        that has no use for them.
+    constrained : ndarray of bool, shape (m,)
+        Which of the rows that are intervals are constraints, which may contradict each other or the
+        data.
+    sites : Sites, optional
+    single_rows : FunctionFit, optional
+        The same with a row for each interval, where sites are made of them.
 
     Attributes
     ----------
@@ -53,46 +61,64 @@ class FunctionFit:
         K, as many as the data are about.
     n_latent : int
         K times the number of pseudo-points.
-    sampler : SiteSampler or RectangleSampler
-        Proposals of the latent vector, which the evidence and all draws share.
     """
 
-    sampler: Any
-    of_coordinates: ClassVar[bool] = True
-    # Draws of f at the data, all parts in a row, shape (chains, draws, q), from the latent vector's
-    # draws, which of them, and a generator; or, of data of one part, at the rows asked for.
-    draw: Callable[..., FloatArray]
-    # Of f at the data; ValueError where that is no SUN.
-    sun: Callable[[], SunParameters]
-    # On the latent vector, of f at the data; whether jointly, and of how many values together.
-    _here: Callable[[bool, int], Regression]
-
-    def __init__(self, prior: Prior, parts: Sequence[Values]) -> None:
-        self._prior, self._parts = prior, tuple(parts)
+    def __init__(
+        self,
+        prior: Prior,
+        parts: Sequence[Values],
+        rows: Observations | Conditioning | None = None,
+        constrained: NDArray[np.bool_] | None = None,
+        sites: Sites | None = None,
+        single_rows: "FunctionFit | None" = None,
+    ) -> None:
+        self._prior, self._parts, self._given = prior, tuple(parts), rows
+        self._constrained, self._sites, self._single_rows = constrained, sites, single_rows
+        self._draws_rows = rows is not None and sites is None
         self.n_functions = max(part.n_functions for part in parts)
         self.n_latent = prior.n_pseudo_points * self.n_functions
         self._everything = after_pseudo_points(prior, self._parts)
 
-    @property
+    @cached_property
     def conditioning(self) -> Conditioning:
-        """Of f at the pseudo-points and at the data, given the rows; of many rows there is none."""
-        raise ApproximationError(
-            "this needs matrices with a row and a column for each row of the data, which a prior "
-            "approximated for many rows does without: use sample, predict or marginals."
-        )
+        """Of f at the pseudo-points and at the data, given the rows."""
+        if isinstance(self._given, Conditioning):
+            return self._given
+        assert self._given is not None
+        return conditioned(self._prior, self._parts, self._given)
+
+    @cached_property
+    def sampler(self) -> Any:
+        """EP and proposals of the latent vector, which the evidence and all draws share."""
+        given = self.conditioning
+        if self._sites is not None:
+            return site_draws(given, self._sites, self.n_latent, self._constrained).sampler
+        sampler = escalation.RectangleSampler(given.cov, given.lower, given.upper)
+        if self._constrained is not None and self._constrained.any():
+            rows = np.flatnonzero(self._constrained) + self.n_latent
+            refuse_contradictory_constraints(sampler, rows, given.intervals.variances[rows])
+        return sampler
 
     @property
     def fitted(self) -> bool:
         """Whether EP and its proposal are there: what is asked next only draws from them."""
-        return "sampler" in vars(self)
+        return "sampler" in vars(self) and (not self._draws_rows or self.sampler.fitted)
 
     def latent(self, n_draws: int, random_seed: Seed) -> TruncatedDraws:
         """Weighted draws of the latent vector, and the log probability of all but the points.
 
         Of coordinates both members of `n_draws` mirrored pairs.
         """
-        found: TruncatedDraws = self.sampler.members(n_draws, as_generator(random_seed))
-        return found
+        if not self._draws_rows:
+            found: TruncatedDraws = self.sampler.members(n_draws, as_generator(random_seed))
+            return found
+        count = n_draws if self.sampler.size else 1  # without u there is nothing to draw
+        return self._rows_drawn(count, "twisted", random_seed)
+
+    @property
+    def _rows_drawn(self) -> Callable[..., TruncatedDraws]:
+        """See `draw_latent`."""
+        return partial(draw_latent, self.sampler, n_pseudo_points=self.n_latent)
 
     def equal_draws(
         self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
@@ -102,15 +128,75 @@ class FunctionFit:
         Of coordinates one member of each mirrored pair; ValueError for another method than
         "twisted".
         """
-        refuse_method(method)
         chains, draws = shape
-        latent = self.sampler.singles(max(draws, LEAST_WEIGHTED) * chains, rng)
+        count = max(draws, LEAST_WEIGHTED) * chains
+        if self._draws_rows:
+            if method == "lin_ess" or not self.sampler.size:  # equal, and a chain's order matters
+                count = draws * chains
+                latent = self._rows_drawn(count, method, rng, chains=chains, thin=thin)
+                return latent, np.arange(count).reshape(shape)
+            latent = self._rows_drawn(count, method, rng)
+            return latent, resampled(latent, shape, rng)
+        refuse_method(method)
+        latent = self.sampler.singles(count, rng)
         chosen = resampled(latent, shape, rng)
         # A coordinate of evenly spaced points goes up and down with their order: chains in no
         # order, but that copies stay side by side.
         place = rng.random(latent.log_weights.size)
         order = np.argsort(place[chosen], axis=1, kind="stable")
         return latent, np.take_along_axis(chosen, order, axis=1)
+
+    def draw(
+        self,
+        latent: TruncatedDraws,
+        chosen: IntArray,
+        rng: np.random.Generator,
+        rows: IntArray | None = None,
+    ) -> FloatArray:
+        """Draws of f at the data, all parts in a row, shape (chains, draws, q).
+
+        From draws of the latent vector, and which of them; of data of one part, at some `rows`.
+        """
+        given, s, k = self.conditioning, self.n_latent, self.n_functions
+        at: Any = slice(None) if rows is None else (k * rows[:, None] + np.arange(k)).ravel()
+        if self._draws_rows:
+            f = given.draw(latent.draws, rng, chosen.ravel(), skip=s)[:, at]
+        else:  # c says all of f at the data
+            f = latent.draws[chosen.ravel()] @ given.factor[s:][at].T
+            f += given.mean[s:][at]
+        return f.reshape(*chosen.shape, -1)
+
+    def sun(self) -> SunParameters:
+        """Of f at the data, one latent dimension for each row of u.
+
+        Raises
+        ------
+        ValueError
+            For observations with two finite limits, and under sites.
+        """
+        if self._single_rows is not None:
+            return self._single_rows.sun()
+        if not self._draws_rows:
+            raise ValueError(
+                "under a likelihood that is not made of intervals the posterior of f is no SUN: "
+                "use sample, predict or marginals."
+            )
+        given, s = self.conditioning, self.n_latent
+        above = np.isposinf(given.upper)
+        if not (above | np.isneginf(given.lower)).all():
+            raise ValueError(
+                "a SUN has one-sided latent limits, and some observations have two: use sample, "
+                "predict or marginals."
+            )
+        side = np.where(above, 1.0, -1.0)
+        factor, row_factor = given.factor[s:], side[:, None] * given.row_factor
+        return SunParameters(
+            given.mean[s:],
+            factor @ factor.T,
+            factor @ row_factor.T,
+            np.where(above, -given.lower, given.upper),
+            side[:, None] * given.cov.dense() * side,
+        )
 
     @property
     def n_kept(self) -> int | None:
@@ -124,13 +210,41 @@ class FunctionFit:
         raise ValueError("the draws are not of this posterior, which keeps no coordinates.")
 
     def by_factors(self) -> "FunctionFit":
-        """The same with intervals that repeat as factors of their predictors, where some do."""
-        return self
+        """The same with intervals that repeat as factors of their predictors, where some do.
+
+        Rows drawn one by one would share a tail of f that all draws miss.
+        """
+        rows = self._given
+        if not self._draws_rows or not isinstance(rows, Observations):
+            return self
+        equal = equal_rows(rows)
+        given, few = None, rows
+        if equal.first.size < rows.n_rows:
+            chosen = np.zeros(rows.n_rows, dtype=bool)
+            chosen[equal.first] = True
+            few = replace(rows.rows(chosen), log_constant=rows.log_constant)
+            given = conditioned(self._prior, self._parts, few)
+        elif rows.is_point.all():
+            return self
+        given = given or self.conditioning
+        own = ~few.is_point
+        every = np.zeros(rows.n_rows, dtype=bool)
+        every[~rows.is_point] = self._constrained
+        constrained = every[equal.first][own]
+        left = constrained | (few.variances[own] <= 0.0)
+        kept = np.concatenate([np.ones(self.n_latent, dtype=bool), left])
+        counts = np.concatenate([np.ones(self.n_latent), equal.counts[own]])
+        found = given.with_factors(counts, kept, self.n_latent)
+        if found is None:
+            return self
+        given, sites = found
+        fit = FunctionFit(self._prior, self._parts, given, constrained[left], sites, self)
+        return self if few is rows and fit.sampler.collapsed else fit
 
     @property
     def of_single_rows(self) -> "FunctionFit":
         """The same with a latent value for each interval, also where intervals repeat."""
-        return self
+        return self._single_rows or self
 
     def averaged(
         self, regression: Regression, joint: FloatArray | None
@@ -160,6 +274,17 @@ class FunctionFit:
         at = Values(new, self.n_functions, derivative)
         return self._regression_at(at, priors.variances_of(prior, "Xnew", at), joint)
 
+    def _here(self, joint: bool, group: int) -> Regression:
+        """Of f at the data; whether jointly, and of how many values together."""
+        given, s = self.conditioning, self.n_latent
+        if self._draws_rows:
+            return given.regression(skip=s, joint=joint, group=group)
+        mean, factor = given.mean[s:], given.factor[s:]
+        shape = (mean.size // group, group, group)
+        covariance = None if group == 1 else np.zeros(shape)
+        taken = factor @ factor.T if joint else None
+        return Regression(mean, np.zeros(mean.size), factor.T, taken, covariance)
+
     def pair_regression(self, a: FloatArray, b: FloatArray) -> Regression:
         """Of the first function at pairs of points, rows of `a` and `b` by turns."""
         prior, _ = self._prior, self.conditioning
@@ -174,7 +299,7 @@ class FunctionFit:
 
     def _regression_at(self, at: Values, variance: FloatArray, joint: bool = False) -> Regression:
         cross = priors.covariance_of(self._prior, "Xnew", self._everything, [at])
-        mean, own = priors.mean_of(self._prior, "Xnew", [at]), self.of_coordinates
+        mean, own = priors.mean_of(self._prior, "Xnew", [at]), not self._draws_rows
         return self.conditioning.regression_at(
             mean, variance, cross, joint=joint, on_coordinates=own
         )
@@ -321,228 +446,3 @@ def site_draws(
     rows = RowsBeside(given.row_factor, given.lower, given.upper, noise, nugget)
     cov = predictor_covariance(np.vstack([given.row_factor, density.factor]), noise)
     return SiteDraws(density, sites.slopes, cov, rows, tol, rung)
-
-
-# A process under sites, functions p(y_i | eta_i) of one predictor each, beside rows or without.
-#
-# With the functions given the points z = m + F c, c ~ N(0, I), and predictors :math:`\eta = A z +
-# a`. The latent vector is c: EP's Gaussian of it under all sites and rows, draws of it in mirrored
-# pairs, and everything else is Gaussian given c.
-
-
-class SiteFit(FunctionFit):
-    """Functions given sites, and rows where there are some: the latent vector is c.
-
-    Parameters
-    ----------
-    prior : Prior
-        Of each function.
-    parts : sequence of Values
-        What the data are about.
-    given : Observations or Conditioning
-        Rows of these values, none of them where all data are sites; or f given these.
-    sites : Sites
-    constrained : ndarray of bool, shape (m,)
-        Which of the rows that are intervals are constraints.
-    single_rows : FunctionFit, optional
-        The same with a row for each interval, where sites are made of them.
-    """
-
-    def __init__(
-        self,
-        prior: Prior,
-        parts: Sequence[Values],
-        given: Observations | Conditioning,
-        sites: Sites,
-        constrained: NDArray[np.bool_],
-        single_rows: FunctionFit | None = None,
-    ) -> None:
-        super().__init__(prior, parts)
-        self._rows, self._sites, self._constrained = given, sites, constrained
-        self._single_rows = single_rows
-
-    @cached_property
-    def conditioning(self) -> Conditioning:
-        """See `FunctionFit`: u are the signs at pseudo-points, and the intervals of the data."""
-        if isinstance(self._rows, Conditioning):
-            return self._rows
-        return conditioned(self._prior, self._parts, self._rows)
-
-    @property
-    def of_single_rows(self) -> FunctionFit:
-        """See `FunctionFit`."""
-        return self._single_rows or self
-
-    @cached_property
-    def sampler(self) -> SiteSampler:
-        """See `FunctionFit`."""
-        return site_draws(self.conditioning, self._sites, self.n_latent, self._constrained).sampler
-
-    def draw(
-        self,
-        latent: TruncatedDraws,
-        chosen: IntArray,
-        rng: np.random.Generator,
-        rows: IntArray | None = None,
-    ) -> FloatArray:
-        """See `FunctionFit`: c says all of f at the data."""
-        given, s = self.conditioning, self.n_latent
-        at = slice(s, None) if rows is None else s + rows
-        f = latent.draws[chosen.ravel()] @ given.factor[at].T
-        f += given.mean[at]
-        return f.reshape(*chosen.shape, -1)
-
-    def sun(self) -> SunParameters:
-        """ValueError where it is none."""
-        if self._single_rows is not None:
-            return self._single_rows.sun()
-        raise ValueError(
-            "under a likelihood that is not made of intervals the posterior of f is no SUN: use "
-            "sample, predict or marginals."
-        )
-
-    def _here(self, joint: bool, group: int) -> Regression:
-        given, s = self.conditioning, self.n_latent
-        mean, factor = given.mean[s:], given.factor[s:]
-        shape = (mean.size // group, group, group)
-        covariance = None if group == 1 else np.zeros(shape)
-        taken = factor @ factor.T if joint else None
-        return Regression(mean, np.zeros(mean.size), factor.T, taken, covariance)
-
-
-class ProcessFit(FunctionFit):
-    """Functions given data that are rows: the latent vector is u, within its rectangle.
-
-    Parameters
-    ----------
-    prior : Prior
-        Of each function.
-    parts : sequence of Values
-        What the data are about.
-    observations : Observations
-        Rows of these values.
-    constrained : ndarray of bool, shape (m,)
-        Which of them are constraints, which may contradict each other or the data.
-    """
-
-    of_coordinates = False
-
-    def __init__(
-        self,
-        prior: Prior,
-        parts: Sequence[Values],
-        observations: Observations,
-        constrained: NDArray[np.bool_],
-    ) -> None:
-        super().__init__(prior, parts)
-        self._constrained = constrained[~observations.is_point]
-        self._observations = observations
-
-    @cached_property
-    def conditioning(self) -> Conditioning:
-        """See `FunctionFit`."""
-        return conditioned(self._prior, self._parts, self._observations)
-
-    @cached_property
-    def sampler(self) -> escalation.RectangleSampler:
-        """EP and proposals, which the evidence and all draws share."""
-        given = self.conditioning
-        sampler = escalation.RectangleSampler(given.cov, given.lower, given.upper)
-        if self._constrained.any():
-            rows = np.flatnonzero(self._constrained) + self.n_latent
-            refuse_contradictory_constraints(sampler, rows, given.intervals.variances[rows])
-        return sampler
-
-    def by_factors(self) -> FunctionFit:
-        """See `FunctionFit`: rows drawn one by one would share a tail of f that all draws miss."""
-        rows = self._observations
-        equal = equal_rows(rows)
-        given, few = None, rows
-        if equal.first.size < rows.n_rows:
-            chosen = np.zeros(rows.n_rows, dtype=bool)
-            chosen[equal.first] = True
-            few = replace(rows.rows(chosen), log_constant=rows.log_constant)
-            given = conditioned(self._prior, self._parts, few)
-        elif rows.is_point.all():
-            return self
-        given = given or self.conditioning
-        own = ~few.is_point
-        every = np.zeros(rows.n_rows, dtype=bool)
-        every[~rows.is_point] = self._constrained
-        constrained = every[equal.first][own]
-        left = constrained | (few.variances[own] <= 0.0)
-        kept = np.concatenate([np.ones(self.n_latent, dtype=bool), left])
-        counts = np.concatenate([np.ones(self.n_latent), equal.counts[own]])
-        found = given.with_factors(counts, kept, self.n_latent)
-        if found is None:
-            return self
-        fit = SiteFit(self._prior, self._parts, *found, constrained[left], self)
-        return self if few is rows and fit.sampler.collapsed else fit
-
-    @property
-    def fitted(self) -> bool:
-        """Whether EP and its proposal are there: what is asked next only draws from them."""
-        return "sampler" in vars(self) and self.sampler.fitted
-
-    def latent(self, n_draws: int, random_seed: Seed) -> TruncatedDraws:
-        """Weighted draws of u."""
-        count = n_draws if self.sampler.size else 1  # without u there is nothing to draw
-        n_latent = self.n_latent
-        return draw_latent(self.sampler, count, "twisted", random_seed, n_pseudo_points=n_latent)
-
-    def equal_draws(
-        self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
-    ) -> tuple[TruncatedDraws, IntArray]:
-        """See `FunctionFit`: of u."""
-        chains, draws = shape
-        known: dict[str, Any] = {"n_pseudo_points": self.n_latent}
-        if method == "lin_ess" or not self.sampler.size:  # equal, and the order of a chain matters
-            count = draws * chains
-            known |= {"chains": chains, "thin": thin}
-            found = draw_latent(self.sampler, count, method, rng, **known)
-            return found, np.arange(count).reshape(shape)
-        count = max(draws, LEAST_WEIGHTED) * chains
-        found = draw_latent(self.sampler, count, method, rng, **known)
-        return found, resampled(found, shape, rng)
-
-    def draw(
-        self,
-        latent: TruncatedDraws,
-        chosen: IntArray,
-        rng: np.random.Generator,
-        rows: IntArray | None = None,
-    ) -> FloatArray:
-        """Draws of f at the data, all parts in a row, shape (chains, draws, q)."""
-        f = self.conditioning.draw(latent.draws, rng, chosen.ravel(), skip=self.n_latent)
-        if rows is not None:
-            k = self.n_functions
-            f = f[:, (k * rows[:, None] + np.arange(k)).ravel()]
-        return f.reshape(*chosen.shape, -1)
-
-    def _here(self, joint: bool, group: int) -> Regression:
-        return self.conditioning.regression(skip=self.n_latent, joint=joint, group=group)
-
-    def sun(self) -> SunParameters:
-        """Of f at the data, one latent dimension for each row of u.
-
-        Raises
-        ------
-        ValueError
-            For observations with two finite limits.
-        """
-        given, s = self.conditioning, self.n_latent
-        above = np.isposinf(given.upper)
-        if not (above | np.isneginf(given.lower)).all():
-            raise ValueError(
-                "a SUN has one-sided latent limits, and some observations have two: use sample, "
-                "predict or marginals."
-            )
-        side = np.where(above, 1.0, -1.0)
-        factor, row_factor = given.factor[s:], side[:, None] * given.row_factor
-        return SunParameters(
-            given.mean[s:],
-            factor @ factor.T,
-            factor @ row_factor.T,
-            np.where(above, -given.lower, given.upper),
-            side[:, None] * given.cov.dense() * side,
-        )

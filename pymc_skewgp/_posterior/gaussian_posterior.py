@@ -238,7 +238,14 @@ def ep_posterior(
         return _regression(given)
     ep = fit_ep(given.cov, given.lower, given.upper, tol=_EP_TOLERANCE)
     log_evidence = given.log_density + ep.log_prob - signs
-    return _with_sites(given, n_latent, ep.tau, ep.weights, log_evidence)
+    factor = given.factor[n_latent:]
+    mean = given.mean[n_latent:] + factor @ (given.row_factor.T @ ep.weights)
+    if isinstance(given.cov, LowRankCovariance):
+        half = given.cov.coordinate_half(ep.tau, factor)
+        return GaussianPosterior(mean, half.T @ half, log_evidence)
+    cross = given.row_factor @ factor.T
+    cov = factor @ factor.T - cross.T @ given.cov.site_precision(ep.tau) @ cross
+    return GaussianPosterior(mean, cov, log_evidence)
 
 
 def laplace_posterior(
@@ -323,18 +330,3 @@ def _conditioned(
 
 def _regression(given: Conditioning) -> GaussianPosterior:
     return GaussianPosterior(given.mean, given.factor @ given.factor.T, given.log_density)
-
-
-def _with_sites(
-    given: Conditioning, skip: int, tau: FloatArray, weights: FloatArray, log_evidence: float
-) -> GaussianPosterior:
-    """F under sites on u: precisions `tau`, and `weights` = G^-1 times the mean of u."""
-    factor = given.factor[skip:]
-    mean = given.mean[skip:] + factor @ (given.row_factor.T @ weights)
-    if isinstance(given.cov, LowRankCovariance):
-        half = given.cov.coordinate_half(tau, factor)
-        return GaussianPosterior(mean, half.T @ half, log_evidence)
-    cross = given.row_factor @ factor.T
-    cov = factor @ factor.T
-    cov -= cross.T @ given.cov.site_precision(tau) @ cross
-    return GaussianPosterior(mean, cov, log_evidence)

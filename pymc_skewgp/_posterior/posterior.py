@@ -75,10 +75,8 @@ def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> fits.FunctionFit:
                 if n > MOST_DENSE_ROWS:
                     raise
     parts, sites = [data.values for data in sets], priors.sites_of(sets)
-    if sites is None:
-        return fits.ProcessFit(prior, parts, *priors.rows_of(sets, prior))
     rows, constrained = priors.rows_of(sets, prior)
-    return fits.SiteFit(prior, parts, rows, sites, constrained[~rows.is_point])
+    return fits.FunctionFit(prior, parts, rows, constrained[~rows.is_point], sites)
 
 
 # X, y, likelihood
@@ -492,9 +490,9 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         refuse_large(draws, chains, new.shape[0] * self._fit.n_functions)
         rng = check.as_generator(random_seed)
         regression = self._fit.regression(new, joint=draws > 0)
-        joint = self._fit.covariance_at(new, regression) if draws else None
-        f = None
+        joint, f = None, None
         if draws:
+            joint = self._fit.covariance_at(new, regression)
             f = self._fit.draw_at(regression, joint, (chains, draws), rng)
         marginals = self._marginals(regression, joint)
         return output.predictions_tree(

@@ -144,13 +144,33 @@ def _report(posterior: Any, n_rows: int, seed: int) -> xr.Dataset:
             "the prior of this posterior is the kernel as it is: there is nothing to report."
         )
     exact = replace(posterior.prior, approximation=None)
-    features = asked.features(exact, data.X)
-    variances = _of_variances(exact, features, data.X, np.random.default_rng(seed))
+    X = data.X
+    features, twice = asked.features(exact, X), asked.doubled().features(exact, X)
+    # What the features leave of the variance of f, at many rows.
+    some, rng = X, np.random.default_rng(seed)
+    if X.shape[0] > _ROWS_OF_VARIANCES:
+        some = X[np.sort(rng.choice(X.shape[0], _ROWS_OF_VARIANCES, replace=False))]
+    left = bases.residual_variances(exact, features, some)
+    share = left / np.maximum(bases.function_variances(exact, some), np.finfo(float).tiny)
+    variances = {
+        "residual_variance_mean": left.mean(),
+        "residual_variance_max": np.abs(left).max(),
+        "residual_share_mean": share.mean(),
+    }
     parts = _parts(exact, data.X, min(n_rows, _MOST_ROWS), np.random.default_rng(seed))
     names = xr.IndexVariable("part", [part.name for part in parts])
     by_part = xr.concat([_of_part(posterior, part, features) for part in parts], dim=names)
-    twice = _at_twice_the_rank(exact, features, asked.doubled(), (data,))
-    found = xr.merge([xr.Dataset(variances), by_part, xr.Dataset(twice)])
+    # EP's evidence on all rows, with these features and with twice as many.
+    priors = [replace(exact, cov_func=bases.FiniteRankKernel(x)) for x in (features, twice)]
+    fits = [FiniteRankFit(*known, (data,)) for known in zip(priors, (features, twice), strict=True)]
+    rank = [features.rank, twice.rank]
+    ranks = {
+        "ep_log_evidence": xr.DataArray(
+            [fit.ep_log_evidence for fit in fits], dims="features", attrs={"ranks": rank}
+        ),
+        "rank": xr.DataArray(rank, dims="features"),
+    }
+    found = xr.merge([xr.Dataset(variances), by_part, xr.Dataset(ranks)])
     found.attrs = {"approximation": repr(asked), "n_rows": data.X.shape[0]}
     _warn(found)
     return found
@@ -164,23 +184,6 @@ def _only(posterior: Any) -> DataSet:
             "in which each observation is one row of X."
         )
     return sets[0]
-
-
-def _of_variances(
-    exact: Prior, features: Features, X: FloatArray, rng: np.random.Generator
-) -> dict[str, xr.DataArray]:
-    """What the features leave of the variance of f, at many rows."""
-    some = X
-    if X.shape[0] > _ROWS_OF_VARIANCES:
-        some = X[np.sort(rng.choice(X.shape[0], _ROWS_OF_VARIANCES, replace=False))]
-    left = bases.residual_variances(exact, features, some)
-    share = left / np.maximum(bases.function_variances(exact, some), np.finfo(float).tiny)
-    numbers = {
-        "residual_variance_mean": left.mean(),
-        "residual_variance_max": np.abs(left).max(),
-        "residual_share_mean": share.mean(),
-    }
-    return {name: xr.DataArray(float(value)) for name, value in numbers.items()}
 
 
 def _parts(exact: Prior, X: FloatArray, n_rows: int, rng: np.random.Generator) -> list[Part]:
@@ -252,21 +255,6 @@ def _kl(exact: Prior, features: Features, data: DataSet) -> float:
     ratio = solve_triangular(factors[1], factors[0], lower=True)
     log_det = np.log(factors[1].diagonal()).sum() - np.log(factors[0].diagonal()).sum()
     return float(0.5 * ((ratio**2).sum() - rows.n_rows) + log_det)
-
-
-def _at_twice_the_rank(
-    exact: Prior, features: Features, doubled: Approximation, sets: tuple[DataSet, ...]
-) -> dict[str, xr.DataArray]:
-    """EP's evidence on all rows, with these features and with twice as many."""
-    both = [features, doubled.features(exact, sets[0].X)]
-    priors = [replace(exact, cov_func=bases.FiniteRankKernel(some)) for some in both]
-    fits = [FiniteRankFit(*known, sets) for known in zip(priors, both, strict=True)]
-    values = [fit.ep_log_evidence for fit in fits]
-    rank = [some.rank for some in both]
-    return {
-        "ep_log_evidence": xr.DataArray(values, dims="features", attrs={"ranks": rank}),
-        "rank": xr.DataArray(rank, dims="features"),
-    }
 
 
 def _warn(report: xr.Dataset) -> None:

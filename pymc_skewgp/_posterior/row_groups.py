@@ -386,31 +386,21 @@ def _drawn(groups: RowGroups, centre: FloatArray, rng: np.random.Generator) -> F
         factor = one_factor(groups.noise)
         assert factor is not None
         loading, sd = factor
-        shared = _of_factor(low, high, loading, sd, rng)
+        # Draws of the factor of each group, whose rows have one limit each, the same for all draws.
+        above = np.isposinf(high)
+        a = np.where(above, -low, high) / sd
+        b = np.where(above[0], 1.0, -1.0) * loading / sd
+
+        def log_density(z: FloatArray, draws: slice) -> FloatArray:
+            found = -0.5 * z**2
+            for j in range(b.shape[1]):
+                found = found + log_ndtr(a[draws, :, j] + b[:, j] * z)
+            return found
+
+        shared = tabulated_draws(log_density, a.shape[:2], rng)
     moved = loading * shared[:, :, None]
     interval = np.isnan(groups.value)
     low, high = ((x - moved)[:, interval] / sd[interval] for x in (low, high))
     u = draw_truncated(rng.random(low.shape), low, high)[0]
     found[:, interval] = moved[:, interval] + sd[interval] * u
     return found
-
-
-def _of_factor(
-    low: FloatArray,
-    high: FloatArray,
-    loading: FloatArray,
-    sd: FloatArray,
-    rng: np.random.Generator,
-) -> FloatArray:
-    """Draws of the factor of each group, whose rows have one limit each, shape (N, n)."""
-    above = np.isposinf(high)
-    a = np.where(above, -low, high) / sd
-    b = np.where(above[0], 1.0, -1.0) * loading / sd  # the same sides for all draws
-
-    def log_density(z: FloatArray, draws: slice) -> FloatArray:
-        found = -0.5 * z**2
-        for j in range(b.shape[1]):
-            found = found + log_ndtr(a[draws, :, j] + b[:, j] * z)
-        return found
-
-    return tabulated_draws(log_density, a.shape[:2], rng)

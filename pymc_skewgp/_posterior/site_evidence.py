@@ -36,14 +36,10 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 from scipy.special import softmax
 
+from pymc_skewgp._gaussian import coordinate_gaussian as cg
 from pymc_skewgp._gaussian import coordinates, escalation, linalg, tilted, univariate
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.pairs import ModePairs, with_modes
-from pymc_skewgp._gaussian.coordinate_gaussian import (
-    SiteLogDensity,
-    SiteMarginals,
-    coordinate_gaussian,
-)
 from pymc_skewgp._gaussian.covariance import SemidefiniteMatrix, WithSites, predictor_covariance
 from pymc_skewgp._gaussian.ep import EPResult, cavities, ep_cov_gradient, fit_factors
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient
@@ -180,7 +176,7 @@ class SiteDraws:
 
     def __init__(
         self,
-        density: SiteLogDensity,
+        density: cg.SiteLogDensity,
         slopes: tilted.SlopeFunction,
         cov: WithSites,
         rows: RowsBeside | None,
@@ -205,8 +201,8 @@ class SiteDraws:
     def proposal(self) -> PairProposal:
         """Pairs of coordinates, from N(0, I) times the sites of the likelihood, not of rows."""
         ep, m = self.ep, self.ep.mean.size - self.density.offset.size
-        marginals = SiteMarginals(*(x[m:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
-        gaussian = coordinate_gaussian(self.density.factor, marginals.tau, marginals.nu)
+        marginals = cg.SiteMarginals(*(x[m:] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
+        gaussian = cg.coordinate_gaussian(self.density.factor, marginals.tau, marginals.nu)
         given = None
         with few_blas_threads(self.cov.size):
             if self._rows is not None:
@@ -230,7 +226,7 @@ def _pairs(rows: Rectangle, sites: SitesGiven) -> SiteDraws:
     k = rows.lower.size - sites.size
     matrix = linalg.symmetric(rows.cov)
     factor = linalg.low_rank_factor(matrix[k:, k:], NEGLIGIBLE)
-    density = SiteLogDensity(sites.log_prob, -rows.lower[k:], factor)
+    density = cg.SiteLogDensity(sites.log_prob, -rows.lower[k:], factor)
     if not k:
         cov = predictor_covariance(factor)
         return SiteDraws(density, sites.slopes, cov, None, _PAIRS_TOLERANCE)
@@ -290,7 +286,7 @@ def _references(
     sites = [(ep.tau, ep.nu), *((mode.tau, mode.nu) for mode in modes)]
     shares = np.ones((1, c.shape[0]))
     if modes:
-        logs = [coordinate_gaussian(pairs.density.factor, *x).log_over_prior(c.T) for x in sites]
+        logs = [cg.coordinate_gaussian(pairs.density.factor, *x).log_over_prior(c.T) for x in sites]
         shares = softmax(np.array(logs), axis=0)
     found = []
     for (tau, nu), share in zip(sites, shares, strict=True):

@@ -17,7 +17,7 @@ from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._learn.problem import TrainingData, learn, process_objective
 from pymc_skewgp._learn.rows.data_kinds import blocks_of, some_blocks
-from pymc_skewgp._posterior import row_blocks
+from pymc_skewgp._posterior import data_blocks as row_blocks
 from pymc_skewgp.approximations import HSGP, Inducing, PivotedCholesky
 
 lk = sg.likelihoods

@@ -12,7 +12,7 @@ from mixture_oracles import LOG_Z, log_density
 from scipy import stats
 from scipy.special import logsumexp, ndtr
 
-from pymc_skewgp._mcmc.model import (
+from pymc_skewgp._mcmc.augmentation import (
     ConjugateModel,
     LaplaceNoise,
     Lapses,

@@ -9,7 +9,7 @@ from mcmc_models import NO_ROWS, normal_prior
 from site_oracles import Logit, TwoNormals, posterior_of_coordinates
 
 from pymc_skewgp._mcmc import site_chain as conjugate
-from pymc_skewgp._mcmc.model import ConjugateModel, Placed, StudentTNoise
+from pymc_skewgp._mcmc.augmentation import ConjugateModel, Placed, StudentTNoise
 from pymc_skewgp._mcmc.site_chain import ConjugateSampler, SiteChain
 from pymc_skewgp._mcmc.site_target import ModeJumps, SiteTarget
 from pymc_skewgp._observations.observations import Observations

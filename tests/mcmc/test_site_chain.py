@@ -16,7 +16,7 @@ from scipy.stats import kstest, multivariate_normal, nbinom, norm
 
 from pymc_skewgp._mcmc import site_chain as conjugate
 from pymc_skewgp._mcmc import slices
-from pymc_skewgp._mcmc.model import ConjugateModel
+from pymc_skewgp._mcmc.augmentation import ConjugateModel
 from pymc_skewgp._mcmc.site_chain import SiteChain
 from pymc_skewgp._mcmc.site_target import SiteTarget
 from pymc_skewgp._mcmc.slices import HyperparameterMove

@@ -14,7 +14,8 @@ from scipy.special import logsumexp
 import pymc_skewgp as sg
 from pymc_skewgp import _limits
 from pymc_skewgp import likelihoods as lk
-from pymc_skewgp._posterior import finite_rank_fit, row_blocks
+from pymc_skewgp._posterior import data_blocks as row_blocks
+from pymc_skewgp._posterior import finite_rank_fit
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._posterior.prior import Prior, as_data_sets

@@ -20,8 +20,13 @@ from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._learn.coordinates import Coordinates, Point
 from pymc_skewgp._learn.objective import Batch, gradient_in
-from pymc_skewgp._model.gp.functions import active_columns, spectral_basis, spectral_density
-from pymc_skewgp._model.gp.kernel_derivatives import derivative_covariance, derivative_mean
+from pymc_skewgp._model.gp.functions import (
+    active_columns,
+    derivative_covariance,
+    derivative_mean,
+    spectral_basis,
+    spectral_density,
+)
 from pymc_skewgp._model.ops.plain_mode import plain_function
 from pymc_skewgp._observations.likelihood import Derivative
 from pymc_skewgp._posterior.blocks_at import Arrays, BlockAt, all_finite

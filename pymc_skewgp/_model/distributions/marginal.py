@@ -14,13 +14,7 @@ from pymc.logprob.abstract import _logprob
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbMethod
-from pymc_skewgp._model.distributions.unified_skew_normal import (
-    JointDrawsRV,
-    UnifiedSkewNormal,
-    as_sun_parameters,
-    known_value,
-    unified_skew_normal,
-)
+from pymc_skewgp._model.distributions import unified_skew_normal as usn
 from pymc_skewgp._model.graph.data_rows import KnownData, NoisyRows, RowsOfData, rows_of_parts
 from pymc_skewgp._model.graph.data_sites import KnownSites, SitesOfData
 from pymc_skewgp._model.ops.densities import label_intervals
@@ -98,7 +92,7 @@ class Kinds(NamedTuple):
         return [{name: next(rest) for name in part.random} for part in self.parts]
 
 
-class MarginalRV(JointDrawsRV):
+class MarginalRV(usn.JointDrawsRV):
     """Data with their function integrated out.
 
     Parameters
@@ -133,12 +127,12 @@ class MarginalDataRV(MarginalRV):
                 "time, and these have batch dimensions."
             )
         shape = () if size is None else tuple(int(n) for n in size)
-        f = unified_skew_normal.draws(rng, (prod(shape),), *sun)
+        f = usn.unified_skew_normal.draws(rng, (prod(shape),), *sun)
         y = self.kinds.replicated(f, random, rng)
         return y.reshape(*shape, *y.shape[1:]).astype(self.dtype)
 
 
-def _variable_of(op: JointDrawsRV, parameters: Any, rng: Any = None, **kwargs: Any) -> Any:
+def _variable_of(op: usn.JointDrawsRV, parameters: Any, rng: Any = None, **kwargs: Any) -> Any:
     rng = pt.random.shared_rng(seed=None) if rng is None else rng
     return op(*parameters, rng=rng, return_next_rng=True, **kwargs)[1]
 
@@ -185,7 +179,7 @@ class MarginalData(pm.Distribution):
     ) -> TensorVariable:
         """Unnamed variable; see the class."""
         mu, scale, cross_cov, truncation, latent_cov = sun
-        sun = as_sun_parameters(mu, scale, None, truncation, latent_cov, cross_cov)
+        sun = usn.as_sun_parameters(mu, scale, None, truncation, latent_cov, cross_cov)
         LogEvidence(method, n_draws)  # refuses what it does not know, before any sampling
         random = [pt.cast(x, "float64") for part in parts for x in part.random.values()]
         kinds = Kinds(tuple(part.without_graphs() for part in parts))
@@ -211,7 +205,7 @@ def rows_given(
     NotImplementedError
         Data that are not constants.
     """
-    known = known_value(value)
+    known = usn.known_value(value)
     if known is None:
         raise NotImplementedError(
             "data with their function integrated out must be arrays, and not a variable: which of "
@@ -259,7 +253,7 @@ class MarginalProbitRV(MarginalRV):
 
     def draws(self, rng: np.random.Generator, size: Any, *parameters: Any) -> Any:
         """Draw f, then y given f."""
-        f = unified_skew_normal.draws(rng, size, *parameters)
+        f = usn.unified_skew_normal.draws(rng, size, *parameters)
         return (f + rng.standard_normal(f.shape) > 0).astype(np.int64)
 
 
@@ -325,13 +319,13 @@ class MarginalProbit(pm.Discrete):
         **kwargs: Any,
     ) -> TensorVariable:
         """Unnamed variable; see the class."""
-        sun = as_sun_parameters(mu, scale, skewness, truncation, latent_cov, cross_cov)
+        sun = usn.as_sun_parameters(mu, scale, skewness, truncation, latent_cov, cross_cov)
         LogEvidence(method, n_draws)  # refuses what it does not know, before any sampling
         return super().dist(list(sun), method=method, n_draws=n_draws, **kwargs)
 
     def support_point(rv: Any, size: Any, *parameters: Any) -> Any:
         """Label more probable at the location, one by one."""
-        likely = pt.gt(UnifiedSkewNormal.support_point(rv, size, *parameters), 0.0)
+        likely = pt.gt(usn.UnifiedSkewNormal.support_point(rv, size, *parameters), 0.0)
         return likely.astype("int64")
 
 

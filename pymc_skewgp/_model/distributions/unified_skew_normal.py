@@ -122,14 +122,6 @@ def check_known_finite(name: str, variable: TensorVariable) -> None:
         raise ValueError(f"{name} holds {count} infinite value(s); finite numbers are needed.")
 
 
-def check_static_shape(name: str, variable: TensorVariable, wanted: tuple[int | None, ...]) -> None:
-    """Refuse core dimensions that are known to differ from those wanted; None: not known."""
-    found = variable.type.shape[-len(wanted) :]
-    if any(None not in (n, m) and n != m for n, m in zip(found, wanted, strict=True)):
-        shape = tuple(m if m is not None else n for n, m in zip(found, wanted, strict=True))
-        raise ValueError(f"{name} must have shape {shape}, got {found}.")
-
-
 def check_positive_definite(name: str, matrix: FloatArray) -> None:
     """Refuse a matrix whose density is zero everywhere, for all that jitter would mend it.
 
@@ -346,7 +338,20 @@ def as_sun_parameters(
     scale = as_covariance_parameter("scale", scale)
     latent_cov = as_covariance_parameter("latent_cov", latent_cov)
     name, given = ("cross_cov", cross_cov) if skewness is None else ("skewness", skewness)
-    cross_cov = _as_matrix(name, given, scale, latent_cov)
+    cross_cov = as_parameter(name, given, 1)  # a vector will do for one latent dimension
+    wanted = scale.type.shape[-1], latent_cov.type.shape[-1]
+    if cross_cov.type.ndim == 1 and wanted[1] == 1:
+        known = known_value(cross_cov)
+        cross_cov = cross_cov[:, None] if known is None else pt.constant(known[:, None])
+    if cross_cov.type.ndim < 2:
+        raise ValueError(
+            f"{name} must have shape (p, s), got {cross_cov.type.ndim} dimension(s): a vector "
+            "will do only when latent_cov is known to be of shape (1, 1)."
+        )
+    found = cross_cov.type.shape[-2:]
+    if any(None not in (n, m) and n != m for n, m in zip(found, wanted, strict=True)):
+        shape = tuple(m if m is not None else n for n, m in zip(found, wanted, strict=True))
+        raise ValueError(f"{name} must have shape {shape}, got {found}.")
     mu = as_vector_parameter("mu", mu, scale)
     truncation = as_vector_parameter("truncation", truncation, latent_cov)
     for label, variable in (("mu", mu), ("truncation", truncation), (name, cross_cov)):
@@ -364,24 +369,6 @@ def is_known_normal(sun: SunParameters) -> bool:
     """Whether there is known to be no latent dimension."""
     latent = (sun.cross_cov, sun.truncation, sun.latent_cov)
     return any(parameter.type.shape[-1] == 0 for parameter in latent)
-
-
-def _as_matrix(
-    name: str, value: Any, scale: TensorVariable, latent_cov: TensorVariable
-) -> TensorVariable:
-    """Skewness or cross-covariance as a matrix (p, s)."""
-    matrix = as_parameter(name, value, 1)
-    wanted = (scale.type.shape[-1], latent_cov.type.shape[-1])
-    if matrix.type.ndim == 1 and wanted[1] == 1:
-        known = known_value(matrix)
-        matrix = matrix[:, None] if known is None else pt.constant(known[:, None])
-    if matrix.type.ndim < 2:
-        raise ValueError(
-            f"{name} must have shape (p, s), got {matrix.type.ndim} dimension(s): a vector "
-            "will do only when latent_cov is known to be of shape (1, 1)."
-        )
-    check_static_shape(name, matrix, wanted)
-    return matrix
 
 
 def _from_skewness(scale: TensorVariable, skewness: TensorVariable) -> TensorVariable:

@@ -144,33 +144,36 @@ def posterior_of(
 
     What the posteriors at other points compile may be `shared`.
     """
+    kinds: dict[str, tuple[Any, Any, Any]] = {}
+    make: Any = SkewGPPosterior
+    kernel, mean = gp.cov_func, gp.mean_func
     if is_dask(X) or is_dask(y):
-        return _distributed(gp, X, y, likelihood, point, coregion=coregion, **options)
-    kinds = {
-        name: (inputs_of(gp, X), y, likelihood_at(likelihood, point))
-        for name, (X, y, likelihood) in kinds_of(X, y, likelihood).items()
-    }
+        make, likelihood = DistributedPosterior, likelihood_at(likelihood, point)
+    else:
+        kinds = {
+            name: (inputs_of(gp, X), y, likelihood_at(likelihood, point))
+            for name, (X, y, likelihood) in kinds_of(X, y, likelihood).items()
+        }
 
-    def one_kernel() -> bool:
-        found = [(as_likelihood(own), y, X.shape[0]) for X, y, own in kinds.values()]
-        k = max(own.n_functions(own.as_data(y, n)) for own, y, n in found)
-        return can_be_integrated(gp, k, coregion)
+        def one_kernel() -> bool:
+            found = [(as_likelihood(own), y, X.shape[0]) for X, y, own in kinds.values()]
+            k = max(own.n_functions(own.as_data(y, n)) for own, y, n in found)
+            return can_be_integrated(gp, k, coregion)
 
-    kernel, mean = functions_at(gp, point, one_kernel)
+        kernel, mean = functions_at(gp, point, one_kernel)
+        only = kinds.get("")
+        X, y, likelihood = (kinds, None, None) if only is None else only
     cov_func = functions.ArrayCovariance(kernel, point, shared)
     mean_func = functions.ArrayMean(mean, point, shared)
-    only = kinds.get("")
-    X, y, likelihood = (kinds, None, None) if only is None else only
-    posterior = SkewGPPosterior(
+    is_graph = isinstance(coregion, Variable)
+    posterior = make(
         X,
         y,
         likelihood=likelihood,
         cov_func=cov_func,
         mean_func=mean_func,
         approximation=gp.approximation,
-        coregion=functions.compile_at([], coregion, point)()
-        if isinstance(coregion, Variable)
-        else coregion,
+        coregion=functions.compile_at([], coregion, point)() if is_graph else coregion,
         **pseudo_points_at(gp, point),
         **options,
     )
@@ -179,22 +182,6 @@ def posterior_of(
             where = f"in the data {name!r}: " if name else ""
             known.refuse_impossible_mean(values, mean_func(inputs), where)
     return posterior
-
-
-def _distributed(
-    gp: Any, X: Any, y: Any, likelihood: Any, point: functions.Point, **options: Any
-) -> DistributedPosterior:
-    """Of data that are dask arrays."""
-    return DistributedPosterior(
-        X,
-        y,
-        likelihood=likelihood_at(likelihood, point),
-        cov_func=functions.ArrayCovariance(gp.cov_func, point),
-        mean_func=functions.ArrayMean(gp.mean_func, point),
-        approximation=gp.approximation,
-        **pseudo_points_at(gp, point),
-        **options,
-    )
 
 
 def inputs_of(gp: Any, X: Any) -> Any:

@@ -12,8 +12,12 @@ from pytensor.graph.basic import Variable
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.linalg import cholesky
 from pymc_skewgp._limits import announce_rows
-from pymc_skewgp._model.gp.functions import Point, compile_at
-from pymc_skewgp._model.gp.kernel_derivatives import derivative_covariance, derivative_mean
+from pymc_skewgp._model.gp.functions import (
+    Point,
+    compile_at,
+    derivative_covariance,
+    derivative_mean,
+)
 from pymc_skewgp._model.ops.densities import sun_of_process
 from pymc_skewgp._model.ops.plain_mode import in_double, is_constant
 from pymc_skewgp._observations import likelihood
@@ -78,34 +82,27 @@ def kernel_of_values(cov_func: Any, parts: Sequence[ValuesAt]) -> Any:
     One evaluation for all that are of the function itself, because a kernel may be more than a
     function of two inputs: white noise at equal inputs is independent between rows.
     """
-    groups: dict[likelihood.Derivative | None, list[int]] = {}
-    for i, part in enumerate(parts):
-        groups.setdefault(part.derivative, []).append(i)
-    inputs = {key: _joined([parts[i].X for i in chosen]) for key, chosen in groups.items()}
+    plain = [part for part in parts if part.derivative is None]
+    whole = cov_func(_joined([part.X for part in plain])) if plain else None
+    if len(plain) == len(parts):
+        return in_double([whole])[0]
+    start, places = pt.constant(0), []
+    for part in parts:
+        end = start + part.n_rows if part.derivative is None else start
+        places.append(slice(start, end))
+        start = end
     rows: list[list[Any]] = []
-    for i, (left, X) in enumerate(inputs.items()):
+    for i, left in enumerate(parts):
         blocks = [row[i].T for row in rows]
-        for right, Xs in list(inputs.items())[i:]:
-            if left is None and right is None:
-                blocks.append(cov_func(X))
+        for right, place in zip(parts[i:], places[i:], strict=True):
+            if whole is not None and left.derivative is None and right.derivative is None:
+                blocks.append(whole[places[i], place])
             else:
-                a, b = pt.as_tensor_variable(X), pt.as_tensor_variable(Xs)
-                blocks.append(derivative_covariance(cov_func, a, b, left, right))
+                a, b = (pt.as_tensor_variable(part.X) for part in (left, right))
+                of_either = left.derivative, right.derivative
+                blocks.append(derivative_covariance(cov_func, a, b, *of_either))
         rows.append(blocks)
-    (matrix,) = in_double([_joined([_joined(blocks, axis=1) for blocks in rows])])
-    order = [i for chosen in groups.values() for i in chosen]
-    if order == list(range(len(parts))):
-        return matrix
-    place = _places([parts[i].n_rows for i in order], order)
-    return matrix[place][:, place]
-
-
-def jitter_of_values(parts: Sequence[ValuesAt], jitter: float) -> Any:
-    """A diagonal matrix to be added to `kernel_of_values`."""
-    if not any(part.exact for part in parts):
-        return jitter * pt.eye(sum(part.n_rows for part in parts))
-    own = [pt.full((part.n_rows,), np.float64(0.0 if part.exact else jitter)) for part in parts]
-    return pt.diag(_joined(own))
+    return in_double([_joined([_joined(blocks, axis=1) for blocks in rows])])[0]
 
 
 def mean_of_values(mean_func: Any, parts: Sequence[ValuesAt]) -> Any:
@@ -139,16 +136,6 @@ def between_functions(kernel: Any, parts: Sequence[ValuesAt], coregion: Any | No
         start = start + k * part.n_rows
     index = pt.concatenate(kept)
     return matrix[index][:, index]
-
-
-def _places(lengths: list[Any], order: list[int]) -> Any:
-    """Where the rows of each part are, in their own order, if the parts lie in `order`."""
-    found: dict[int, Any] = {}
-    start: Any = 0
-    for i, length in zip(order, lengths, strict=True):
-        found[i] = start + pt.arange(length)
-        start = start + length
-    return pt.concatenate([found[i] for i in range(len(order))])
 
 
 def _joined(parts: list[Any], axis: int = 0) -> Any:
@@ -248,7 +235,9 @@ def joint_covariance(
         parts = [ValuesAt(gp.pseudo_points, k), *parts]
     kernel = kernel_of_values(gp.cov_func, parts)
     if jitter:
-        kernel = kernel + jitter_of_values(parts, jitter)
+        own = [0.0 if part.exact else jitter for part in parts]
+        each = [pt.full((x.n_rows,), np.float64(y)) for x, y in zip(parts, own, strict=True)]
+        kernel = kernel + pt.diag(_joined(each))
     return kernel, between_functions(kernel, parts, coregion)
 
 

@@ -15,7 +15,9 @@ from pymc.exceptions import UndefinedMomentException
 from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.utils import MethodNotDefined
+from pytensor.scan.op import Scan
 
+from pymc_skewgp._errors import DrawOverflowWarning, warn
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp import distribution_graph as graphs
 from pymc_skewgp._model.gp.functions import Point, as_value
@@ -41,6 +43,9 @@ _NO_GRADIENT = (
 )
 # In place of a mean that does not exist.
 _UNDEFINED = "undefined"
+# Steps that find the farthest predictor that can be drawn at.
+_BISECTIONS = 20
+_REFUSED = (ValueError, OverflowError)  # parameters out of NumPy's range
 # How often predictors come a fifth nearer to 0 until a distribution function is a number.
 _NEARER = 60
 
@@ -81,10 +86,10 @@ class SiteFunctions:
         distribution: graphs.Distribution | None = None,
         compile_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        self.graph, self._compile_kwargs = graph, compile_kwargs
+        self.graph, self._distribution = graph, distribution
+        self._compile_kwargs = compile_kwargs
         self._parameters: Parameters = ()
         self._made: dict[str, Any] = {}
-        self._drawn = graphs.DrawnValues(graph, distribution)
         self._block = pt.tensor("eta", dtype="float64", shape=(None, graph.eta.type.shape[0]))
         self._inputs = [graph.y, self._block, *graph.parameters]
 
@@ -299,17 +304,99 @@ class SiteFunctions:
         return True
 
     def draws(self, eta: FloatArray, rng: np.random.Generator) -> Any:
-        """Values given predictors, as many as these."""
-        size = _LOOP_BLOCK if self._drawn.has_loop else _BLOCK
+        """Values given predictors, as many as these.
+
+        At predictors so large that NumPy refuses parameters, the others are drawn as they are, and
+        these at the nearest predictor that can be.
+        """
         beyond: list[int] = []
-        found = _by_blocks(
-            lambda block: self._drawn(block, rng, self._parameters, beyond),
-            eta,
-            self.dtype,
-            size=size,
-        )
-        self._drawn.warn_beyond(beyond, eta.size)
+
+        def drawn(block: FloatArray) -> Any:
+            try:
+                return self._draw(block, rng)
+            except _REFUSED:
+                clipped = np.clip(block, *self._range(block))
+                n = int((clipped != block).sum())
+                if not n:
+                    raise
+                beyond.append(n)
+                return self._draw(clipped, rng)
+
+        # Draws that are made again and again until all are accepted.
+        nodes = self._drawing[0].maker.fgraph.apply_nodes
+        size = _LOOP_BLOCK if any(isinstance(node.op, Scan) for node in nodes) else _BLOCK
+        found = _by_blocks(drawn, eta, self.dtype, size=size)
+        if beyond and self.dtype.kind in "iu":  # what has a largest number
+            warn(
+                f"{sum(beyond)} of {eta.size} draws of {self.graph.name} are at predictors beyond "
+                "what NumPy can draw at, and the nearest that it can stands for them. It is these "
+                "draws of y alone: means, standard deviations and quantiles do not use them.",
+                DrawOverflowWarning,
+                stacklevel=2,
+            )
         return found
+
+    def _draw(self, block: FloatArray, rng: np.random.Generator) -> Any:
+        function, n_generators, one_vector = self._drawing
+
+        def draw(eta: FloatArray) -> Any:
+            seeds = rng.integers(2**63, size=(n_generators, 2))
+            return function(eta, *self._parameters, *map(np.random.default_rng, seeds))
+
+        return np.stack([draw(row) for row in block]) if one_vector else draw(block)
+
+    def _range(self, block: FloatArray) -> tuple[float, float]:
+        """Predictors between which all entries can be drawn, of those in `block`."""
+        rng, n = np.random.default_rng(0), block.shape[1]
+        centre = float(np.median(block))
+
+        def can(value: float) -> bool:
+            try:
+                self._draw(np.full((1, n), value), rng)
+            except _REFUSED:
+                return False
+            return True
+
+        if not can(centre):
+            centre = 0.0
+        ends = []
+        for end in (float(block.min()), float(block.max())):
+            good, bad = centre, end
+            if can(end):
+                good = end
+            for _ in range(_BISECTIONS if good != bad else 0):
+                middle = 0.5 * (good + bad)
+                good, bad = (middle, bad) if can(middle) else (good, middle)
+            ends.append(good)
+        return ends[0], ends[1]
+
+    @_kept
+    def _drawing(self) -> tuple[Any, int, bool]:
+        """A function that draws, how many generators it takes, and whether of one vector only."""
+        graph, block = self.graph, self._block
+        vectorized = partial(vectorize_graph, graph.variable, {graph.eta: block})
+        for many in (vectorized, self._called_with_block):
+            try:
+                return *graphs.drawing(block, many(), graph.parameters), False
+            except Exception:  # PyTensor cannot vectorise the graphs that some variables are
+                continue
+        return *graphs.drawing(graph.eta, graph.variable, graph.parameters), True
+
+    def _called_with_block(self) -> Any:
+        """The user's function of a matrix; ValueError where that is not the same as of each row."""
+        if self._distribution is None or self.graph.parameters:
+            raise ValueError("its parameters are random variables of a model.")
+        variable = self._distribution(self._block)
+        y = pt.matrix("y", dtype=variable.dtype)
+        log_prob = plain_function([y, self._block], pm.logp(variable, y, warn_rvs=False))
+        n = self.graph.eta.type.shape[0]
+        eta = np.random.default_rng(0).standard_normal((2 if n == 3 else 3, n))
+        values = np.ones(eta.shape, dtype=variable.dtype)
+        one = plain_function([self.graph.y, self.graph.eta], self.graph.log_prob)
+        found, expected = log_prob(values, eta), [one(values[0], row) for row in eta]
+        if variable.type.ndim != 2 or not np.allclose(found, expected, equal_nan=True):
+            raise ValueError("of a matrix the distribution is not that of its rows.")
+        return variable
 
     def draw_each(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Values given predictors of any shape, of a distribution of one value."""

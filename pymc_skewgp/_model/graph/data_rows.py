@@ -20,8 +20,8 @@ from pymc_skewgp._observations.likelihood import Data, Likelihood, as_derivative
 from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._observations.observations import Observations, as_matrix, equal_rows
 from pymc_skewgp._observations.weighted import as_weights, weighted_observations
+from pymc_skewgp._posterior.data_blocks import Arrays, RowTable
 from pymc_skewgp._posterior.prior import as_likelihood
-from pymc_skewgp._posterior.row_blocks import Arrays, RowTable
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 

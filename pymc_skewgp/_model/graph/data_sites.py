@@ -21,8 +21,8 @@ from pymc_skewgp._observations import sites as factors
 from pymc_skewgp._observations.binary import logistic_with_slope
 from pymc_skewgp._observations.likelihood import Data, Likelihood
 from pymc_skewgp._observations.weighted import Weighted
+from pymc_skewgp._posterior.data_blocks import Arrays
 from pymc_skewgp._posterior.prior import as_likelihood
-from pymc_skewgp._posterior.row_blocks import Arrays
 from pymc_skewgp._validation import FloatArray
 
 _ROWS_TRIED = 100

@@ -14,7 +14,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.random import basic
 
 from pymc_skewgp._errors import NotConjugateError
-from pymc_skewgp._mcmc.model import LaplaceNoise, Lapses, StudentTNoise
+from pymc_skewgp._mcmc.augmentation import LaplaceNoise, Lapses, StudentTNoise
 from pymc_skewgp._model.distributions import probit
 from pymc_skewgp._model.distributions.unified_skew_normal import known_value
 from pymc_skewgp._model.graph.links import Link, link_of, ordered_arguments

@@ -18,12 +18,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_skewgp._gaussian.log_prob_gradient import (
-    METHODS,
-    LogProbMethod,
-    density_and_orthant,
-    log_prob_and_gradient,
-)
+from pymc_skewgp._gaussian import log_prob_gradient as gradients
 from pymc_skewgp._model.ops.plain_mode import as_real
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, as_count
@@ -133,10 +128,10 @@ def with_batches(op: ValueWithDerivatives, *inputs: TensorVariable) -> TensorVar
     return Blockwise(op)(*(pt.cast(x, "float64") for x in inputs))[0]
 
 
-def checked_method(method: LogProbMethod) -> LogProbMethod:
+def checked_method(method: gradients.LogProbMethod) -> gradients.LogProbMethod:
     """One that there is; ValueError otherwise."""
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
+    if method not in gradients.METHODS:
+        raise ValueError(f"method must be one of {gradients.METHODS}, got {method!r}.")
     return method
 
 
@@ -177,7 +172,7 @@ class MvnLogProb(ValueWithDerivatives):
     gufunc_signature = "(n),(n),(n,n)->(),(n),(n),(n,n)"
 
     def __init__(
-        self, method: LogProbMethod = "twisted", n_draws: int = 256, random_seed: int = 0
+        self, method: gradients.LogProbMethod = "twisted", n_draws: int = 256, random_seed: int = 0
     ) -> None:
         self.method, self.n_draws = checked_method(method), as_count("n_draws", n_draws)
         # An integer and nothing else: a value that changes from call to call would mislead NUTS.
@@ -186,7 +181,7 @@ class MvnLogProb(ValueWithDerivatives):
     def evaluate(self, *inputs: FloatArray) -> tuple[FloatArray, ...]:
         """`log_prob_and_gradient` as the arrays that an Op gives."""
         options: dict[str, Any] = {"method": self.method, "n_draws": self.n_draws}
-        found = log_prob_and_gradient(*inputs, random_seed=self.random_seed, **options)
+        found = gradients.log_prob_and_gradient(*inputs, random_seed=self.random_seed, **options)
         return _as_outputs(found.value, found.lower, found.upper, found.cov)
 
 
@@ -199,7 +194,7 @@ def pt_mvn_logcdf(
     cov: Any,
     *,
     lower: Any = None,
-    method: LogProbMethod = "twisted",
+    method: gradients.LogProbMethod = "twisted",
     n_draws: int = 256,
     random_seed: int = 0,
 ) -> TensorVariable:
@@ -307,7 +302,7 @@ class LogDensityAndOrthant(ValueWithDerivatives):
 
     def evaluate(self, *inputs: FloatArray) -> tuple[FloatArray, ...]:
         """`density_and_orthant` as the arrays that an Op gives."""
-        return _as_outputs(*density_and_orthant(*inputs))
+        return _as_outputs(*gradients.density_and_orthant(*inputs))
 
 
 def pt_log_density_and_orthant(

@@ -16,13 +16,7 @@ from pymc_skewgp._model.ops.densities import ValueWithDerivatives, checked_metho
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.observations import add_noise
 from pymc_skewgp._observations.sites import SiteFamily, SitesGiven, joined_sites
-from pymc_skewgp._posterior.evidence_gradient import (
-    EvidenceTerms,
-    Intervals,
-    evidence_of,
-    interval_log_prob,
-    of_sites,
-)
+from pymc_skewgp._posterior import evidence_gradient as evidence
 from pymc_skewgp._posterior.site_evidence import JointGradient, sites_by_ep, sites_by_pairs
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, as_count
@@ -198,7 +192,7 @@ def log_evidence(
     if not _is_covariance(cov):
         return nothing
     add_noise(cov[s:, s:], noise)
-    terms = EvidenceTerms(
+    terms = evidence.EvidenceTerms(
         np.concatenate([-parameters.truncation, lower - mu]),
         np.concatenate([np.full(s, np.inf), upper - mu]),
         np.concatenate([np.full(s, np.nan), value - mu]),
@@ -210,17 +204,17 @@ def log_evidence(
         counts=np.concatenate([np.ones(s), counts]),
     )
 
-    def joint(rows: Intervals) -> JointGradient:
+    def joint(rows: evidence.Intervals) -> JointGradient:
         if sites is None:
-            return JointGradient(interval_log_prob(rows, **options), [])
+            return JointGradient(evidence.interval_log_prob(rows, **options), [])
         if method == "ep":
-            return of_sites(rows, lambda single: sites_by_ep(single, sites, _TOLERANCE)[0])
-        return of_sites(
+            return evidence.of_sites(rows, lambda single: sites_by_ep(single, sites, _TOLERANCE)[0])
+        return evidence.of_sites(
             rows, lambda single: sites_by_pairs(single, sites, n_draws, _SEED, _TOLERANCE)
         )
 
     signs = log_prob_and_gradient(terms.prior_lower, np.inf, terms.prior_cov, **options)
-    found, wrt, _, in_parameters = evidence_of(terms, joint, signs)
+    found, wrt, _, in_parameters = evidence.evidence_of(terms, joint, signs)
     if not np.isfinite(found):
         return nothing
     of_rows, of_noise = wrt.cov[s:, s:], wrt.noise[s:]

@@ -7,8 +7,8 @@ the wait, while NumPy's passes over whole matrices are as fast as compiled loops
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import lru_cache, singledispatch
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import lru_cache, partial, singledispatch
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -20,9 +20,8 @@ from pytensor import config, scalar
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Constant, equal_computations
-from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter, dfs_rewriter
+from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
 from pytensor.graph.traversal import ancestors, apply_ancestors, graph_inputs, io_toposort
 from pytensor.link.basic import PerformLinker
 from pytensor.link.utils import gc_helper, raise_with_op
@@ -66,51 +65,13 @@ _FUNCTIONS: dict[type, Callable[[FloatArray], FloatArray]] = {
 }
 
 
-class ArrayFunction(Op):
-    """A function of whole arrays in place of one of single numbers."""
+def _clip(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+    """What is below both limits becomes the lower one, also where that is the larger.
 
-    __props__ = ("kind",)
-
-    def __init__(self, kind: type) -> None:
-        self.kind = kind
-
-    def make_node(self, x: Any) -> Apply:
-        """Of a floating-point array, of the same type."""
-        return Apply(self, [x], [x.type()])
-
-    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
-        """The function itself."""
-        (x,) = inputs
-        output_storage[0][0] = np.asarray(_FUNCTIONS[self.kind](x), dtype=x.dtype)
-
-
-class _Rewriter(FromFunctionNodeRewriter):
-    """A function of this module as a rewriter of its name: a function compiled with it is pickled.
-
-    PyTensor's own holds a function that has lost its name.
+    PyMC's squared distances are clipped at 0, without an upper limit.
     """
-
-    def __reduce__(self) -> str:
-        return str(self.__name__)
-
-
-def _rewriter(kind: type[Op]) -> Callable[[Any], _Rewriter]:
-    def decorated(function: Any) -> _Rewriter:
-        found = _Rewriter(function, [kind])
-        found.__name__ = function.__name__
-        return found
-
-    return decorated
-
-
-@_rewriter(Elemwise)
-def as_array_functions(fgraph: Any, node: Any) -> Any:
-    """An operation on every entry as a function of the whole array, where there is one."""
-    kind: type[scalar.ScalarOp] = type(node.op.scalar_op)
-    (x, *others) = node.inputs
-    if kind not in _FUNCTIONS or others or x.type.dtype != node.outputs[0].type.dtype:
-        return None
-    return [ArrayFunction(kind)(x).astype(node.outputs[0].type.dtype)]
+    below = x if np.all(high == np.inf) else np.minimum(x, high)
+    return np.asarray(np.maximum(below, low))
 
 
 # A linker that calls NumPy for each node of a graph, with as little in between as there can be.
@@ -171,13 +132,7 @@ def _runner(fgraph: Any, steps: Sequence[_Step], results: list[Cell], stale: lis
         step = None
         try:
             for quiet, own in groups:
-                if not quiet:
-                    for step in own:
-                        step.thunk()
-                        for cell in step.dead:
-                            cell[0] = None
-                    continue
-                with np.errstate(all="ignore"):
+                with np.errstate(all="ignore") if quiet else nullcontext():
                     for step in own:
                         step.thunk()
                         for cell in step.dead:
@@ -199,13 +154,24 @@ def thunk_of(op: Any, node: Apply, inputs: list[Cell], output: Cell) -> Thunk | 
 @thunk_of.register
 def _(op: Elemwise, node: Apply, inputs: list[Cell], output: Cell) -> Thunk | None:
     function = _function_of(op, node)
-    if function is None or op.inplace_pattern or len(node.outputs) > 1:
+    if function is None or len(node.outputs) > 1:
         return None
-    dtype = np.dtype(node.outputs[0].type.dtype)
+    dtype, asarray = np.dtype(node.outputs[0].type.dtype), np.asarray
+
+    def thunk() -> None:
+        output[0] = asarray(function(*[cell[0] for cell in inputs]), dtype)
+
+    # NumPy would repeat a row that happens to be the only one.
     may_differ = _lengths_that_may_differ(node)
-    if may_differ:
-        return _checked(_elementwise(function, inputs, output, dtype), op, node, inputs, may_differ)
-    return _elementwise(function, inputs, output, dtype)
+    pairs = [(d, inputs[own[0]], inputs[i]) for d, own in may_differ for i in own[1:]]
+
+    def checked() -> None:
+        for d, x, y in pairs:
+            if x[0].shape[d] != y[0].shape[d]:
+                op._check_runtime_broadcast(node, [cell[0] for cell in inputs])
+        thunk()
+
+    return checked if pairs else thunk
 
 
 @thunk_of.register
@@ -239,15 +205,19 @@ def _(op: DimShuffle, node: Apply, inputs: list[Cell], output: Cell) -> Thunk | 
 def _function_of(op: Elemwise, node: Apply) -> Callable[..., Any] | None:
     """The function of arrays that PyTensor itself calls, where it is one of NumPy's or SciPy's."""
     kind, n_inputs = op.scalar_op, len(node.inputs)
-    if isinstance(kind, scalar.Cast):
-        return np.asarray
+    if isinstance(kind, scalar.Cast):  # a copy
+        return partial(np.array, dtype=node.outputs[0].type.dtype)
+    if isinstance(kind, scalar.Clip):
+        return _clip
+    if type(kind) in _FUNCTIONS and node.inputs[0].type.dtype == node.outputs[0].type.dtype:
+        return _FUNCTIONS[type(kind)]
     if isinstance(kind, scalar.Add | scalar.Mul) and n_inputs != 2:
         return _folded(op.nfunc, node) if n_inputs > 2 else None
     if op.nfunc is None or op.nfunc_spec[1:] != (n_inputs, 1):
         return None
     signature = getattr(node.tag, "sig", None)
     function: Callable[..., Any] = op.nfunc
-    return function if signature is None else _with_signature(op.nfunc, signature)
+    return function if signature is None else partial(op.nfunc, sig=signature)
 
 
 def _folded(function: Callable[..., Any], node: Apply) -> Callable[..., Any]:
@@ -267,27 +237,6 @@ def _folded(function: Callable[..., Any], node: Apply) -> Callable[..., Any]:
     return folded
 
 
-def _with_signature(function: Callable[..., Any], signature: str) -> Callable[..., Any]:
-    return lambda *arrays: function(*arrays, sig=signature)
-
-
-def _elementwise(
-    function: Callable[..., Any], inputs: list[Cell], output: Cell, dtype: np.dtype[Any]
-) -> Thunk:
-    asarray = np.asarray
-    if function is asarray:  # a cast, which is a copy
-
-        def thunk() -> None:
-            output[0] = inputs[0][0].astype(dtype)
-
-    else:
-
-        def thunk() -> None:
-            output[0] = asarray(function(*[cell[0] for cell in inputs]), dtype)
-
-    return thunk
-
-
 def _lengths_that_may_differ(node: Apply) -> list[tuple[int, list[int]]]:
     """Dimensions whose lengths only the arrays say, with the inputs that must agree in them."""
     found = []
@@ -298,67 +247,14 @@ def _lengths_that_may_differ(node: Apply) -> list[tuple[int, list[int]]]:
     return found
 
 
-def _checked(
-    thunk: Thunk,
-    op: Elemwise,
-    node: Apply,
-    inputs: list[Cell],
-    may_differ: list[tuple[int, list[int]]],
-) -> Thunk:
-    """NumPy would repeat a row that happens to be the only one."""
-    pairs = [(d, inputs[own[0]], inputs[i]) for d, own in may_differ for i in own[1:]]
-
-    def checked() -> None:
-        for d, x, y in pairs:
-            if x[0].shape[d] != y[0].shape[d]:
-                op._check_runtime_broadcast(node, [cell[0] for cell in inputs])
-        thunk()
-
-    return checked
-
-
-@_rewriter(Elemwise)
-def _clip_as_bounds(fgraph: Any, node: Any) -> Any:
-    """`Clip` as `Maximum` of `Minimum`, which NumPy has: it would call Python for every entry.
-
-    In this order: a value below both limits becomes the lower one, also where that is the larger.
-    PyMC's squared distances are clipped at 0, without an upper limit.
-    """
-    if not isinstance(node.op.scalar_op, scalar.Clip):
-        return None
-    x, low, high = node.inputs
-    below = x if _is_infinite(high) else pt.minimum(x, high)
-    return [pt.maximum(below, low).astype(node.outputs[0].type.dtype)]
-
-
-@_rewriter(Elemwise)
-def _one_bound(fgraph: Any, node: Any) -> Any:
-    """``x >= a`` alone where also ``x <= inf`` is asked for: in the derivative of such a clip."""
-    if not isinstance(node.op.scalar_op, scalar.AND) or len(node.inputs) != 2:
-        return None
-    first, second = (x.owner for x in node.inputs)
-    both = first is not None and second is not None
-    if not (both and _compares(first, scalar.GE) and _compares(second, scalar.LE)):
-        return None
-    # Of a number that is none both are false.
-    same = first.inputs[0] is second.inputs[0] and _is_infinite(second.inputs[1])
-    shape = first.outputs[0].type.broadcastable == node.outputs[0].type.broadcastable
-    return [first.outputs[0]] if same and shape else None
-
-
-@_rewriter(CAReduce)
-def _of_a_number(fgraph: Any, node: Any) -> Any:
+class SumOfANumber(NodeRewriter):
     """A number's sum over an axis is itself, as PyMC's CAR takes: NumPy knows no such axis."""
-    (x,) = node.inputs
-    return None if x.type.ndim else [x.astype(node.outputs[0].type.dtype)]
 
-
-def _compares(node: Any, kind: type) -> bool:
-    return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, kind)
-
-
-def _is_infinite(x: Any) -> bool:
-    return isinstance(x, Constant) and bool(np.all(x.data == np.inf))
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = True) -> Any:
+        """The number."""
+        if not isinstance(node.op, CAReduce) or node.inputs[0].type.ndim:
+            return None
+        return [node.inputs[0].astype(node.outputs[0].type.dtype)]
 
 
 # With each of them that it removes the stack trace of a constant grows threefold: of the shapes of
@@ -368,17 +264,11 @@ _TRACED = ("local_useless_switch",)
 
 def _plain(*excluded: str) -> Mode:
     """A mode without what would run element by element in Python: fused loops and powers."""
-    # The last position: rewrites make clips. One after the other: two in one have a cache of their
-    # own, which cannot be pickled.
+    # Before constants are computed.
     return (
         Mode(linker=PlainLinker(), optimizer="fast_run")
         .excluding("fusion", "local_pow_to_nested_squaring", *_TRACED, *excluded)
-        .register(
-            (dfs_rewriter(_of_a_number), 0.02),  # before constants are computed
-            (dfs_rewriter(_clip_as_bounds), 99),
-            (dfs_rewriter(_one_bound), 99),
-            (dfs_rewriter(as_array_functions), 99),
-        )
+        .register((dfs_rewriter(SumOfANumber()), 0.02))
     )
 
 

@@ -20,8 +20,7 @@ from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.coordinates import OpenRows, are_alike, equal_predictors, squared_gaps
 from pymc_skewgp._mcmc import site_chain as conjugate
 from pymc_skewgp._mcmc import slices
-from pymc_skewgp._mcmc.augmentation import Augmentation
-from pymc_skewgp._mcmc.model import ConjugateModel, Move, Placed
+from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel, Move, Placed
 from pymc_skewgp._mcmc.site_chain import ConjugateInfo, ConjugateSampler, ConjugateState, SiteChain
 from pymc_skewgp._mcmc.slices import HyperparameterMove, SliceMove, SliceState
 from pymc_skewgp._model.graph.analysis import BlockGraph
@@ -489,10 +488,15 @@ class BlockMove:
         else:
             model = self._latent.model(point)
         if self.hyperparameters.names:
-            theta = self.hyperparameters.state(point, state.theta)
-            hyperparameters = HyperparameterMove(
-                self._density_around(point, theta.values, model), tune
-            )
+            theta, around = self.hyperparameters.state(point, state.theta), point
+
+            def density(values: FloatArray) -> tuple[ConjugateModel, float]:
+                """Of the hyperparameters, other variables staying as they are at the point."""
+                there = self.hyperparameters.point(values, around)
+                log_rest = self.hyperparameters.log_density(there)
+                return (model if values is theta.values else self._latent.model(there)), log_rest
+
+            hyperparameters = HyperparameterMove(density, tune)
             state = state._replace(theta=theta)
         state, info = self._sampler_of(model).step(
             state, model, rng, most=most, hyperparameters=hyperparameters
@@ -516,18 +520,6 @@ class BlockMove:
                 else SiteChain(known.n_steps)
             )
         return self._sampler
-
-    def _density_around(
-        self, point: Point, here: FloatArray, model: ConjugateModel
-    ) -> slices.Density:
-        """Of the hyperparameters, `here` and with `model` at `point`, other variables staying."""
-
-        def density(values: FloatArray) -> tuple[ConjugateModel, float]:
-            there = self.hyperparameters.point(values, point)
-            log_rest = self.hyperparameters.log_density(there)
-            return (model if values is here else self._latent.model(there)), log_rest
-
-        return density
 
     def _with_parameters(self, point: Point, rng: np.random.Generator, tune: bool) -> Point:
         """`point` with new parameters of mixtures, moved given f, indicators integrated out.

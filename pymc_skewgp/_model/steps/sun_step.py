@@ -92,7 +92,7 @@ class SUNStep(BlockedStep):
         for all blocks, also those without a SkewGP, and hyperparameters that need no other step.
     kernel : Kernel
         How the rows behind f are moved.
-    model, rng, initial_point, compile_kwargs
+    model, rng, initial_point, compile_kwargs, blocked
         As PyMC passes them.
 
     Raises
@@ -114,16 +114,19 @@ class SUNStep(BlockedStep):
         kernel: Kernel,
         *,
         model: pm.Model | None,
-        rng: Any,
-        initial_point: Point | None,
-        compile_kwargs: Mapping[str, Any] | None,
+        rng: Any = None,
+        initial_point: Point | None = None,
+        compile_kwargs: Mapping[str, Any] | None = None,
+        blocked: bool = True,
     ) -> None:
         model = modelcontext(model)
         if vars is None:
             blocks = moves.every_block(model, joined=kernel.collapse)
             listed: Any = _all_of(model, blocks, kernel)
         else:
-            blocks = _blocks_of(model, kernel)
+            rows_alone = not (kernel.collapse or kernel.under_sites)
+            find = analysis.find_blocks if rows_alone else analysis.blocks_under_rows_or_sites
+            blocks = moves.joined_blocks(model) if kernel.collapse else find(model)
             listed = vars if isinstance(vars, list | tuple) else [vars]
         self.vars = get_value_vars_from_user_vars(listed, model)
         self.rng = get_random_generator(rng)
@@ -231,14 +234,6 @@ class SUNStep(BlockedStep):
         return (lambda stats: {stat: stats[stat]},)
 
 
-def _blocks_of(model: pm.Model, kernel: Kernel) -> list[analysis.Block]:
-    """All that a step with this kernel knows how to move."""
-    if kernel.collapse:
-        return moves.joined_blocks(model)
-    found = analysis.blocks_under_rows_or_sites if kernel.under_sites else analysis.find_blocks
-    return found(model)
-
-
 def _all_of(model: pm.Model, blocks: list[analysis.Block], kernel: Kernel) -> list[Any]:
     """Members of blocks, and hyperparameters that nothing else depends on.
 
@@ -326,8 +321,8 @@ class LinESS(SUNStep):
         was, and ``n_steps * thin`` is all that counts; otherwise each sweep draws u from f.
     model : pymc.Model, optional
         Default the model in context.
-    rng, initial_point, compile_kwargs, blocked
-        As PyMC passes them.
+    **options
+        ``rng``, ``initial_point``, ``compile_kwargs`` and ``blocked``, as PyMC passes them.
 
     Raises
     ------
@@ -384,21 +379,12 @@ class LinESS(SUNStep):
         n_steps: int = 1,
         thin: int = 1,
         model: pm.Model | None = None,
-        rng: Any = None,
-        initial_point: Any = None,
-        compile_kwargs: dict[str, Any] | None = None,
-        blocked: bool = False,
+        **options: Any,
     ) -> None:
         self.n_steps, self.thin = as_count("n_steps", n_steps), as_count("thin", thin)
         make_move = partial(LinESSMove, n_steps=self.n_steps)
-        super().__init__(
-            vars,
-            Kernel(make_move, self.n_steps, self.thin),
-            model=model,
-            rng=rng,
-            initial_point=initial_point,
-            compile_kwargs=compile_kwargs,
-        )
+        kernel = Kernel(make_move, self.n_steps, self.thin)
+        super().__init__(vars, kernel, model=model, **options)
         self._kept: list[NDArray[Any]] = []
         self._n_kept = 0
 
@@ -532,8 +518,8 @@ class ConjugateStep(SUNStep):
         them. ``pm.sample(conjugate={"collapse": False})`` leaves them to NUTS.
     model : pymc.Model, optional
         Default the model in context.
-    rng, initial_point, compile_kwargs, blocked
-        As PyMC passes them.
+    **options
+        ``rng``, ``initial_point``, ``compile_kwargs`` and ``blocked``, as PyMC passes them.
 
     Raises
     ------
@@ -628,21 +614,12 @@ class ConjugateStep(SUNStep):
         n_proposals: int = 16,
         collapse: bool = True,
         model: pm.Model | None = None,
-        rng: Any = None,
-        initial_point: Any = None,
-        compile_kwargs: dict[str, Any] | None = None,
-        blocked: bool = True,
+        **options: Any,
     ) -> None:
         self.n_proposals, self.collapse = as_count("n_proposals", n_proposals), bool(collapse)
         make_move = partial(IndependenceMove, n_proposals=self.n_proposals)
-        super().__init__(
-            vars,
-            Kernel(make_move, self.n_proposals, collapse=self.collapse, under_sites=True),
-            model=model,
-            rng=rng,
-            initial_point=initial_point,
-            compile_kwargs=compile_kwargs,
-        )
+        kernel = Kernel(make_move, self.n_proposals, collapse=self.collapse, under_sites=True)
+        super().__init__(vars, kernel, model=model, **options)
 
     def __repr__(self) -> str:
         moved = ", ".join(self._moved)
