@@ -1,14 +1,15 @@
 """A posterior's marginals, draws and forecasts as DataTrees."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from xarray import DataTree
+from xarray import DataArray, Dataset, DataTree
 
 from pymc_skewgp._gaussian import weights as of_draws
 from pymc_skewgp._gaussian.weights import IntArray
@@ -17,6 +18,7 @@ from pymc_skewgp._observations.likelihood import Mixture
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.prior import DataSet, n_functions
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
+from pymc_skewgp._version import __version__
 
 # What is known of f at each point by itself: a mixture of Gaussians over draws of u.
 
@@ -207,24 +209,68 @@ def as_datatree(
     -------
     DataTree
     """
-    from arviz_base import from_dict  # heavy to import, and only needed with draws in hand
-
     described = ("posterior", "sample_stats", "predictions", "prior_sbc")
     tree = DataTree()
     for name in sorted(groups, key=lambda name: (name in dims_of, name.endswith("_summary"))):
         is_summary = name.endswith("_summary")
-        found = from_dict(
-            {name: groups[name]},
-            dims=dims_of.get(name, dims),
-            coords=coords,
-            pred_dims=dims if pred_dims is None else pred_dims,
-            pred_coords=coords,
-            sample_dims=[] if is_summary else None,
-            check_conventions=False,  # more inputs or chains than draws are nothing to warn of
-            attrs={name: attrs} if is_summary or name in described else None,
+        own = dims if pred_dims is None or "predictions" not in name else pred_dims
+        tree[name] = DataTree(
+            named_dataset(
+                groups[name],
+                dims_of.get(name, own),
+                coords,
+                () if is_summary or "data" in name else ("chain", "draw"),
+                attrs if is_summary or name in described else {},
+                events="log_likelihood" not in name,
+            )
         )
-        tree.attrs, tree[name] = found.attrs, found[name]
     return tree
+
+
+def named_dataset(
+    values: Mapping[str, Any],
+    dims: Mapping[str, Sequence[str]],
+    coords: Mapping[str, Any],
+    sample_dims: Sequence[str] = ("chain", "draw"),
+    attrs: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    events: bool = True,
+) -> Dataset:
+    """Arrays with the dimensions and attributes that ArviZ would give, which is slow to import.
+
+    Parameters
+    ----------
+    values : mapping
+        Arrays by name.
+    dims, coords : mapping
+        Dimensions of each variable after `sample_dims`, those without a name coming last, and
+        coordinates, numbers from 0 where there are none.
+    sample_dims : sequence of str
+    attrs : mapping
+        In addition to those that say when and by what it was made.
+    events : bool
+        Whether dimensions that do not fit are an error. Else they are taken to be those of events,
+        which a density has no more.
+    """
+    found = {}
+    for name, x in values.items():
+        named, shape = dims.get(name, ()), np.shape(x)
+        own = [*(dim for dim in sample_dims if dim not in named), *named]
+        if not events:
+            pairs = enumerate(zip(own, shape, strict=False))
+            fit = next((i for i, (dim, n) in pairs if len(coords.get(dim, range(n))) != n), None)
+            own = own[: len(shape) if fit is None else fit]
+        own += [f"{name}_dim_{i}" for i in range(len(shape) - len(own))]
+        sizes = zip(own, shape, strict=False)  # xarray itself refuses those that are too many
+        found[name] = DataArray(x, {dim: coords.get(dim, np.arange(n)) for dim, n in sizes}, own)
+    made = {
+        "created_at": datetime.now(UTC).isoformat(),
+        "creation_library": "pymc_skewgp",
+        "creation_library_version": __version__,
+        "creation_library_language": "Python",
+        "sample_dims": list(sample_dims),
+    }
+    return Dataset(found, attrs={**made, **attrs})
 
 
 DataSets = tuple[DataSet, ...]
