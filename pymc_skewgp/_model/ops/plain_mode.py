@@ -30,6 +30,7 @@ from pytensor.scalar.basic import autocast_float, autocast_int
 from pytensor.scalar.math import Log1mexp, Softplus, TriGamma
 from pytensor.tensor.basic import Alloc, Eye
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.random.basic import HalfNormalRV, normal
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorConstant
 from scipy.special import polygamma
@@ -353,6 +354,14 @@ def _of_a_number(fgraph: Any, node: Any) -> Any:
     return None if x.type.ndim else [x.astype(node.outputs[0].type.dtype)]
 
 
+@_rewriter(HalfNormalRV)
+def _of_normal_draws(fgraph: Any, node: Any) -> Any:
+    """SciPy's half normal draws, without SciPy's distributions: half a second of import."""
+    rng, size, loc, scale = node.inputs
+    following, drawn = normal.make_node(rng, size, pt.zeros_like(loc), scale).outputs
+    return [following, (loc + pt.abs(drawn)).astype(node.outputs[1].type.dtype)]
+
+
 def _compares(node: Any, kind: type) -> bool:
     return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, kind)
 
@@ -375,6 +384,7 @@ def _plain(*excluded: str) -> Mode:
         .excluding("fusion", "local_pow_to_nested_squaring", *_TRACED, *excluded)
         .register(
             (dfs_rewriter(_of_a_number), 0.02),  # before constants are computed
+            (dfs_rewriter(_of_normal_draws), 0.02),
             (dfs_rewriter(_clip_as_bounds), 99),
             (dfs_rewriter(_one_bound), 99),
             (dfs_rewriter(as_array_functions), 99),
