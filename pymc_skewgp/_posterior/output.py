@@ -212,64 +212,49 @@ def as_datatree(
     described = ("posterior", "sample_stats", "predictions", "prior_sbc")
     tree = DataTree()
     for name in sorted(groups, key=lambda name: (name in dims_of, name.endswith("_summary"))):
-        is_summary = name.endswith("_summary")
         own = dims if pred_dims is None or "predictions" not in name else pred_dims
-        tree[name] = DataTree(
-            named_dataset(
-                groups[name],
-                dims_of.get(name, own),
-                coords,
-                () if is_summary or "data" in name else ("chain", "draw"),
-                attrs if is_summary or name in described else {},
-                events="log_likelihood" not in name,
-            )
-        )
+        known = attrs if name.endswith("_summary") or name in described else {}
+        found = named_dataset(name, groups[name], dims_of.get(name, own), coords, known)
+        tree[name] = DataTree(found)
     return tree
 
 
 def named_dataset(
+    group: str,
     values: Mapping[str, Any],
     dims: Mapping[str, Sequence[str]],
     coords: Mapping[str, Any],
-    sample_dims: Sequence[str] = ("chain", "draw"),
     attrs: Mapping[str, Any] = MappingProxyType({}),
-    *,
-    events: bool = True,
 ) -> Dataset:
-    """Arrays with the dimensions and attributes that ArviZ would give, which is slow to import.
+    """Arrays with the dimensions and attributes that ArviZ gives them, which is slow to import.
 
     Parameters
     ----------
+    group : str
+        What the arrays will be. In data and in summaries chain and draw are no dimensions; those of
+        log likelihoods are the first ones of `dims` that fit, events having no dimensions there.
     values : mapping
         Arrays by name.
     dims, coords : mapping
-        Dimensions of each variable after `sample_dims`, those without a name coming last, and
+        Dimensions of each array after chain and draw, the last of which may have no name, and
         coordinates, numbers from 0 where there are none.
-    sample_dims : sequence of str
     attrs : mapping
         In addition to those that say when and by what it was made.
-    events : bool
-        Whether dimensions that do not fit are an error. Else they are taken to be those of events,
-        which a density has no more.
     """
     found = {}
+    drawn = [] if "data" in group or group.endswith("_summary") else ["chain", "draw"]
     for name, x in values.items():
-        named, shape = dims.get(name, ()), np.shape(x)
-        own = [*(dim for dim in sample_dims if dim not in named), *named]
-        if not events:
-            pairs = enumerate(zip(own, shape, strict=False))
-            fit = next((i for i, (dim, n) in pairs if len(coords.get(dim, range(n))) != n), None)
-            own = own[: len(shape) if fit is None else fit]
+        shape, named = np.shape(x), dims.get(name, ())
+        own = [*(dim for dim in drawn if dim not in named), *named]
+        sizes = list(zip(own, shape, strict=False))
+        if "log_likelihood" in group:
+            differ = (i for i, (dim, n) in enumerate(sizes) if len(coords.get(dim, range(n))) != n)
+            own = own[: next(differ, len(shape))]
         own += [f"{name}_dim_{i}" for i in range(len(shape) - len(own))]
-        sizes = zip(own, shape, strict=False)  # xarray itself refuses those that are too many
+        sizes = list(zip(own, shape, strict=False))  # xarray itself refuses names too many
         found[name] = DataArray(x, {dim: coords.get(dim, np.arange(n)) for dim, n in sizes}, own)
-    made = {
-        "created_at": datetime.now(UTC).isoformat(),
-        "creation_library": "pymc_skewgp",
-        "creation_library_version": __version__,
-        "creation_library_language": "Python",
-        "sample_dims": list(sample_dims),
-    }
+    made = {"created_at": datetime.now(UTC).isoformat(), "sample_dims": drawn}
+    made |= {"creation_library": "pymc_skewgp", "creation_library_version": __version__}
     return Dataset(found, attrs={**made, **attrs})
 
 

@@ -10,11 +10,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 from numpy.typing import NDArray
-from pymc.backends.arviz import (
-    coords_and_dims_for_inferencedata,
-    find_constants,
-    find_observations,
-)
+from pymc.backends import arviz as of_pymc
 from pymc.model.transform.conditioning import remove_value_transforms
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
@@ -232,10 +228,8 @@ def _with(
 
 def data_of(model: pm.Model) -> dict[str, Dataset]:
     """Groups of what was observed and of constants, as ``pm.sample`` has them."""
-    return _groups(
-        model,
-        {"observed_data": find_observations(model), "constant_data": find_constants(model)},
-    )
+    observed, constant = of_pymc.find_observations(model), of_pymc.find_constants(model)
+    return _groups(model, {"observed_data": observed, "constant_data": constant})
 
 
 def _groups(
@@ -254,8 +248,7 @@ def _groups(
         for dim, labels in model.coords.items()
         if labels is not None and dim in used
     }
-    drawn = {group: () if "data" in group else ("chain", "draw") for group in named}
-    return {group: named_dataset(x, dims, coords, drawn[group]) for group, x in named.items()}
+    return {group: named_dataset(group, x, dims, coords) for group, x in named.items()}
 
 
 # Log likelihood of each observation at the draws of a model, many draws in one call.
@@ -281,9 +274,9 @@ def log_likelihoods(model: pm.Model, trace: Dataset) -> Dataset:
         rv.name: density.reshape(*shape, *density.shape[1:])
         for rv, density in zip(observed, densities, strict=True)
     }
-    coords, dims = coords_and_dims_for_inferencedata(plain)
+    coords, dims = of_pymc.coords_and_dims_for_inferencedata(plain)
     where: dict[str, Any] = {"chain": trace.chain, "draw": trace.draw}
-    return named_dataset(found, dims, {**coords, **where}, events=False)
+    return named_dataset("log_likelihood", found, dims, {**coords, **where})
 
 
 # Draws at which the likelihood is compared, and what round-off may do to it: log of one less a
