@@ -47,7 +47,7 @@ LAYERS = (
     Layer(
         "_posterior",
         (f"{PACKAGE}._posterior", f"{PACKAGE}.approximations"),
-        frozenset({"xarray", "arviz_base"}),
+        frozenset({"xarray"}),
     ),
     Layer("mcmc", (f"{PACKAGE}._mcmc",), frozenset()),
     Layer(
