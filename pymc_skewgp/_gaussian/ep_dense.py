@@ -15,10 +15,9 @@ from scipy.linalg.lapack import dgesv, dpotrf, dpotri, dpotrs
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.compiled import rows as r
-from pymc_skewgp._gaussian.compiled.rows import solve_model
 from pymc_skewgp._gaussian.covariance import WEAK_SITE, Covariance, DenseCovariance
 from pymc_skewgp._gaussian.ep import EPGradient, EPResult, ep_gradient, fit_ep
-from pymc_skewgp._gaussian.tilted import cavity
+from pymc_skewgp._gaussian.tilted import cavity, log_scales
 from pymc_skewgp._gaussian.univariate import Edges, edge_densities, truncated_shape
 from pymc_skewgp._validation import FloatArray
 
@@ -152,7 +151,12 @@ def _fixed_point(
         if found == r.NEAR and tol >= _ROUGH:
             rows[[r.TAU, r.NU]] = rows[[r.NEW_TAU, r.NEW_NU]]
         elif found == r.NEAR:
-            solve_model(product.to_covariance(), rows, limits, residual, tol)
+            model = rows.copy()
+            r.solve_model(product.to_covariance(), rows, model, limits, residual, tol)
+            rows[[r.TAU, r.NU]] = model[[r.NEW_TAU, r.NEW_NU]]
+        else:
+            asked = rows[[r.NEW_TAU, r.NEW_NU]]
+            rows[[r.TAU, r.NU]] += progress.damping[0] * (asked - rows[[r.TAU, r.NU]])
     return None
 
 
@@ -220,7 +224,8 @@ class _Product:
         """The fixed point."""
         rows = self._rows
         nu, mean = rows[r.NU], rows[r.MEAN]
-        log_prob = r.log_scales(rows) + 0.5 * float(nu @ mean) - 0.5 * self.log_det
+        scales = log_scales(*rows[[r.TAU, r.NU, r.CAVITY_MEAN, r.CAVITY_VAR, r.LOG_MASS]])
+        log_prob = float(scales.sum()) + 0.5 * float(nu @ mean) - 0.5 * self.log_det
         found = rows[r.TAU], nu, mean, rows[r.VARIANCE], self.weights
         return EPResult(*found, log_prob, self.n_sweeps, self.residual)
 

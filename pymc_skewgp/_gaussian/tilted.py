@@ -81,12 +81,18 @@ class NextSites(NamedTuple):
         return gap
 
     def log_scales(self, tau: FloatArray, nu: FloatArray) -> FloatArray:
-        """Of the sites before: mass of the tilted over that of cavity times unscaled site."""
-        mean, var = self.cavity_mean, self.cavity_var
-        ratio = 1.0 + tau * var
-        quadratic = (mean**2 * tau - 2.0 * mean * nu - var * nu**2) / ratio
-        found: FloatArray = self.log_mass + 0.5 * np.log(ratio) + 0.5 * quadratic
-        return found
+        """Those of the sites before."""
+        return log_scales(tau, nu, self.cavity_mean, self.cavity_var, self.log_mass)
+
+
+def log_scales(
+    tau: FloatArray, nu: FloatArray, mean: FloatArray, var: FloatArray, log_mass: FloatArray
+) -> FloatArray:
+    """Of sites: mass of the tilted over that of cavity, N(mean, var), times unscaled site."""
+    ratio = 1.0 + tau * var
+    quadratic = (mean**2 * tau - 2.0 * mean * nu - var * nu**2) / ratio
+    found: FloatArray = log_mass + 0.5 * np.log(ratio) + 0.5 * quadratic
+    return found
 
 
 def next_sites(

@@ -1,14 +1,15 @@
 """A posterior's marginals, draws and forecasts as DataTrees."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from xarray import DataTree
+from xarray import DataArray, Dataset, DataTree
 
 from pymc_skewgp._gaussian import weights as of_draws
 from pymc_skewgp._gaussian.weights import IntArray
@@ -17,6 +18,7 @@ from pymc_skewgp._observations.likelihood import Mixture
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.prior import DataSet, n_functions
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
+from pymc_skewgp._version import __version__
 
 # What is known of f at each point by itself: a mixture of Gaussians over draws of u.
 
@@ -207,24 +209,53 @@ def as_datatree(
     -------
     DataTree
     """
-    from arviz_base import from_dict  # heavy to import, and only needed with draws in hand
-
     described = ("posterior", "sample_stats", "predictions", "prior_sbc")
     tree = DataTree()
     for name in sorted(groups, key=lambda name: (name in dims_of, name.endswith("_summary"))):
-        is_summary = name.endswith("_summary")
-        found = from_dict(
-            {name: groups[name]},
-            dims=dims_of.get(name, dims),
-            coords=coords,
-            pred_dims=dims if pred_dims is None else pred_dims,
-            pred_coords=coords,
-            sample_dims=[] if is_summary else None,
-            check_conventions=False,  # more inputs or chains than draws are nothing to warn of
-            attrs={name: attrs} if is_summary or name in described else None,
-        )
-        tree.attrs, tree[name] = found.attrs, found[name]
+        own = dims if pred_dims is None or "predictions" not in name else pred_dims
+        known = attrs if name.endswith("_summary") or name in described else {}
+        found = named_dataset(name, groups[name], dims_of.get(name, own), coords, known)
+        tree[name] = DataTree(found)
     return tree
+
+
+def named_dataset(
+    group: str,
+    values: Mapping[str, Any],
+    dims: Mapping[str, Sequence[str]],
+    coords: Mapping[str, Any],
+    attrs: Mapping[str, Any] = MappingProxyType({}),
+) -> Dataset:
+    """Arrays with the dimensions and attributes that ArviZ gives them, which is slow to import.
+
+    Parameters
+    ----------
+    group : str
+        What the arrays will be. In data and in summaries chain and draw are no dimensions; those of
+        log likelihoods are the first ones of `dims` that fit, events having no dimensions there.
+    values : mapping
+        Arrays by name.
+    dims, coords : mapping
+        Dimensions of each array after chain and draw, the last of which may have no name, and
+        coordinates, numbers from 0 where there are none.
+    attrs : mapping
+        In addition to those that say when and by what it was made.
+    """
+    found = {}
+    drawn = [] if "data" in group or group.endswith("_summary") else ["chain", "draw"]
+    for name, x in values.items():
+        shape, named = np.shape(x), dims.get(name, ())
+        own = [*(dim for dim in drawn if dim not in named), *named]
+        sizes = list(zip(own, shape, strict=False))
+        if "log_likelihood" in group:
+            differ = (i for i, (dim, n) in enumerate(sizes) if len(coords.get(dim, range(n))) != n)
+            own = own[: next(differ, len(shape))]
+        own += [f"{name}_dim_{i}" for i in range(len(shape) - len(own))]
+        sizes = list(zip(own, shape, strict=False))  # xarray itself refuses names too many
+        found[name] = DataArray(x, {dim: coords.get(dim, np.arange(n)) for dim, n in sizes}, own)
+    made = {"created_at": datetime.now(UTC).isoformat(), "sample_dims": drawn}
+    made |= {"creation_library": "pymc_skewgp", "creation_library_version": __version__}
+    return Dataset(found, attrs={**made, **attrs})
 
 
 DataSets = tuple[DataSet, ...]

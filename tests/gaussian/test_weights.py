@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from arviz_stats.base import array_stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -11,6 +12,7 @@ from scipy.special import ndtr
 from pymc_skewgp._gaussian.weights import (
     N_SOBOL,
     Estimate,
+    _scrambled_net,
     chain_relative_ess,
     mixture_moments,
     mixture_quantiles,
@@ -48,6 +50,21 @@ def test_pareto_k_of_pareto_weights(shape):
     assert pareto_k(np.log(weights)) == pytest.approx(shape, abs=4.5 * error)
     # Only ratios count.
     assert pareto_k(np.log(weights) - 700.0) == pytest.approx(pareto_k(np.log(weights)), abs=1e-6)
+
+
+@pytest.mark.parametrize("size", [50, 225, 226, 4000])
+def test_pareto_k_is_what_arviz_finds(size):
+    """To round-off, which the posterior over candidates magnifies to 1e-11 or so."""
+    log_weights = 2.0 * np.random.default_rng(size).standard_t(4, size)
+    expected = array_stats.psislw(-log_weights)[1]
+    assert pareto_k(log_weights) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("n_dims", [1, 5, N_SOBOL])
+def test_nets_are_those_of_scipy(n_dims):
+    rng, other = np.random.default_rng(n_dims), np.random.default_rng(n_dims)
+    expected = stats.qmc.Sobol(n_dims, bits=30, rng=other).random_base2(7).T * 2.0**30
+    np.testing.assert_array_equal(_scrambled_net(n_dims, 100, rng), expected)
 
 
 def test_pareto_k_without_a_tail():

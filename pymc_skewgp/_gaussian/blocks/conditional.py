@@ -117,9 +117,7 @@ class ConditionalPairs(DrawnInPairs):
         return c, np.maximum(np.nan_to_num(logs, nan=_NOTHING), _NOTHING)
 
 
-def conditional_pairs(
-    block: SeveralBlock, gaussian: CoordinateGaussian
-) -> ConditionalPairs | None:
+def conditional_pairs(block: SeveralBlock, gaussian: CoordinateGaussian) -> ConditionalPairs | None:
     """From EP's Gaussian; None where no predictor has Gaussian factors and own coordinates."""
     factor, k = block.predictors.rows(), block.width
     moves = np.array([(factor[i::k] != 0.0).any(axis=0) for i in range(k)])

@@ -147,6 +147,21 @@ def _subtract(a, c, d, first):  # type: ignore[no-untyped-def]
 
 # As in `SemidefiniteMatrix`.
 _WEAK_SITE = 1e-6
+_judge: Any = r.jit_inner()(r.judge)
+_solve_model: Any = r.jit_inner()(r.solve_model)
+
+
+@r.jit_inner()
+def _log_scales(rows):  # type: ignore[no-untyped-def]
+    """Sum of `tilted.log_scales` over the rows."""
+    total = 0.0
+    for i in range(rows.shape[1]):
+        tau, nu = rows[r.TAU, i], rows[r.NU, i]
+        mean, var = rows[r.CAVITY_MEAN, i], rows[r.CAVITY_VAR, i]
+        ratio = 1.0 + tau * var
+        quadratic = (mean * mean * tau - 2.0 * mean * nu - var * nu * nu) / ratio
+        total += rows[r.LOG_MASS, i] + 0.5 * math.log(ratio) + 0.5 * quadratic
+    return total
 
 
 @r.jit_inner()
@@ -156,7 +171,7 @@ def fit(cov, limits, work, tol, max_sweeps):  # type: ignore[no-untyped-def]
     `work` (n, n) is left with minus the inverse of B = I + T^.5 G T^.5 in its lower triangle.
     """
     n = cov.shape[0]
-    rows, vectors = np.zeros((r.N_ROWS, n)), np.empty((6, n))
+    rows, model, vectors = np.zeros((r.N_ROWS, n)), np.empty((r.N_ROWS, n)), np.empty((6, n))
     weights, least = vectors[0], vectors[1]
     for i in range(n):
         least[i] = r.LEAST_CAVITY / cov[i, i]
@@ -169,9 +184,9 @@ def fit(cov, limits, work, tol, max_sweeps):  # type: ignore[no-untyped-def]
         log_det = _site_product(cov, rows, vectors, work)
         if np.isnan(log_det):
             break
-        found = r.judge(rows, limits, least, tol, progress)
+        found = _judge(rows, limits, least, tol, progress)
         if found == r.CONVERGED:
-            log_prob = r.log_scales(rows) - 0.5 * log_det
+            log_prob = _log_scales(rows) - 0.5 * log_det
             for i in range(n):
                 log_prob += 0.5 * rows[r.NU, i] * rows[r.MEAN, i]
             return rows, weights, log_prob
@@ -179,7 +194,15 @@ def fit(cov, limits, work, tol, max_sweeps):  # type: ignore[no-untyped-def]
             break
         if found == r.NEAR:
             _to_covariance(cov, rows, vectors, work)
-            r.solve_model(work, rows, limits, progress.residual[0], tol)
+            for i in range(n):
+                for k in range(r.N_ROWS):
+                    model[k, i] = rows[k, i]
+            _solve_model(work, rows, model, limits, progress.residual[0], tol)
+        share = progress.damping[0] if found == r.FAR else 1.0
+        asked = rows if found == r.FAR else model
+        for i in range(n):
+            for k in range(2):
+                rows[r.TAU + k, i] += share * (asked[r.NEW_TAU + k, i] - rows[r.TAU + k, i])
     return rows, weights, np.nan
 
 

@@ -12,7 +12,8 @@ from scipy.special import ndtr as exact_ndtr
 
 from pymc_skewgp._validation import FloatArray
 
-# How this package compiles loops: without Python's lock, and kept on disk.
+# How this package compiles loops: without Python's lock, and kept on disk. `max` and `min` of two
+# numbers are written out where all wait for it: numba compiles a function for each of them.
 #
 # What is kept is made anew when the file of a function changes, not when one that it calls lies in
 # another file: after a change here clear ``NUMBA_CACHE_DIR`` or ``__pycache__``.
@@ -44,7 +45,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
 _NODES, _WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _WEIGHTS
 
 
-@jit()
+@jit_inner()
 def interval_moments(a, b):  # type: ignore[no-untyped-def]
     """Log mass, mean and variance of a standard normal in (a, b)."""
     sign = 1.0
@@ -58,7 +59,7 @@ def interval_moments(a, b):  # type: ignore[no-untyped-def]
         log_mass, mean, variance = _between(a, b)
     else:
         log_mass, mean, variance = _summed(a, width)
-    return log_mass, sign * mean, min(variance, 1.0)
+    return log_mass, sign * mean, 1.0 if variance > 1.0 else variance
 
 
 @jit_inner()
@@ -67,7 +68,7 @@ def edge_density(x, log_mass):  # type: ignore[no-untyped-def]
     return math.exp(-0.5 * x * x - log_mass - _LOG_SQRT_2PI)
 
 
-@jit_inner()
+@jit_inner(inline="always")
 def _above(p):  # type: ignore[no-untyped-def]
     """Without an upper bound."""
     if p < -40.0:  # no bound at all, to double precision
@@ -88,10 +89,11 @@ def _above(p):  # type: ignore[no-untyped-def]
     return log_mass, hazard, first * (second - first)
 
 
-@jit_inner()
+@jit_inner(inline="always")
 def _between(p, q):  # type: ignore[no-untyped-def]
     """Wide intervals near 0, in closed form."""
-    p, q = max(p, -40.0), min(q, 40.0)  # the density underflows: 0 * inf avoided
+    # The density underflows: 0 * inf avoided.
+    p, q = p if p > -40.0 else -40.0, q if q < 40.0 else 40.0
     mass = 0.5 * (math.erfc(p * _SQRT_HALF) - math.erfc(q * _SQRT_HALF))
     at_p = math.exp(-0.5 * p * p - _LOG_SQRT_2PI) / mass
     at_q = math.exp(-0.5 * q * q - _LOG_SQRT_2PI) / mass
@@ -102,7 +104,7 @@ def _between(p, q):  # type: ignore[no-untyped-def]
     return log_mass, mean, 1.0 + p * at_p - q * at_q - mean * mean
 
 
-@jit_inner()
+@jit_inner(inline="always")
 def _summed(p, width):  # type: ignore[no-untyped-def]
     """Narrow or tail intervals by Gauss-Legendre nodes, the density relative to that at p."""
     total, first, second = 0.0, 0.0, 0.0
@@ -128,9 +130,9 @@ N_ROWS = 9
 # Shares of the prior's: the least variance that a row keeps, and the least precision of a cavity.
 LEAST_VARIANCE, LEAST_CAVITY = 1e-14, 1e-10
 
-# What `judge` finds: EP has converged, makes no progress, has taken a step, or is so near that a
-# model of the marginals will do.
-CONVERGED, STUCK, STEPPED, NEAR = range(4)
+# What `judge` finds: EP has converged, makes no progress, is far from its fixed point, where sites
+# take a share of their step, or so near that a model of the marginals will do.
+CONVERGED, STUCK, FAR, NEAR = range(4)
 
 # Of a row's variance: the least that its site takes, and leaves.
 LEAST_SHRINKAGE = 1e-12
@@ -154,9 +156,13 @@ def new_progress() -> Progress:
     return Progress(np.full(1, np.inf), np.ones(1), np.zeros(1))
 
 
-@jit()
+# Those that follow and are not compiled here call what is: from Python that costs microseconds,
+# while LLVM would optimise all that they call once more with each of them. `compiled.ep` compiles
+# them for itself.
+
+
 def judge(rows, limits, least, tol, progress):  # type: ignore[no-untyped-def]
-    """Compare the marginals with the tilted ones; far from the fixed point also take a step."""
+    """Compare the marginals with the tilted ones; say what is to be done."""
     residual = tilt(rows, limits, least)
     before = progress.residual[0]
     progress.residual[0] = residual
@@ -169,11 +175,7 @@ def judge(rows, limits, least, tol, progress):  # type: ignore[no-untyped-def]
         progress.setbacks[0] += 1.0
     if residual < _NEAR:
         return NEAR if progress.setbacks[0] <= _MAX_SETBACKS else STUCK
-    share = progress.damping[0]
-    for i in range(rows.shape[1]):
-        for k in range(2):
-            rows[TAU + k, i] += share * (rows[NEW_TAU + k, i] - rows[TAU + k, i])
-    return STEPPED
+    return FAR
 
 
 @jit()
@@ -186,7 +188,8 @@ def tilt(rows, limits, least):  # type: ignore[no-untyped-def]
     for i in range(rows.shape[1]):
         lower, upper = limits[0, i], limits[1, i]
         mean, variance = rows[MEAN, i], rows[VARIANCE, i]
-        cavity_var = 1.0 / max(1.0 / variance - rows[TAU, i], least[i])
+        left = 1.0 / variance - rows[TAU, i]
+        cavity_var = 1.0 / (left if left > least[i] else least[i])
         cavity_mean = cavity_var * (mean / variance - rows[NU, i])
         rows[CAVITY_MEAN, i], rows[CAVITY_VAR, i] = cavity_mean, cavity_var
         rows[NEW_TAU, i] = rows[NEW_NU, i] = rows[LOG_MASS, i] = 0.0
@@ -194,8 +197,10 @@ def tilt(rows, limits, least):  # type: ignore[no-untyped-def]
             continue
         sd = math.sqrt(cavity_var)
         moments = interval_moments((lower - cavity_mean) / sd, (upper - cavity_mean) / sd)
-        shift, spread = moments[1], max(moments[2], LEAST_SHRINKAGE)
-        taken = min(max(1.0 - spread, LEAST_SHRINKAGE), 1.0 - LEAST_SHRINKAGE)
+        shift, spread = moments[1], moments[2]
+        spread = LEAST_SHRINKAGE if spread < LEAST_SHRINKAGE else spread
+        taken = LEAST_SHRINKAGE if 1.0 - spread < LEAST_SHRINKAGE else 1.0 - spread
+        taken = 1.0 - LEAST_SHRINKAGE if taken > 1.0 - LEAST_SHRINKAGE else taken
         kept = cavity_var * (spread if spread < 0.5 else 1.0 - taken)
         rows[NEW_TAU, i] = taken / kept
         rows[NEW_NU, i] = (cavity_mean * taken + sd * shift) / kept
@@ -205,18 +210,6 @@ def tilt(rows, limits, least):  # type: ignore[no-untyped-def]
         if not gap <= residual:  # or not a number
             residual = gap
     return residual
-
-
-@jit()
-def log_scales(rows):  # type: ignore[no-untyped-def]
-    """Sum of the log scales of all sites, as in `fit_factors`."""
-    total = 0.0
-    for i in range(rows.shape[1]):
-        tau, nu, mean, var = rows[TAU, i], rows[NU, i], rows[CAVITY_MEAN, i], rows[CAVITY_VAR, i]
-        ratio = 1.0 + tau * var
-        quadratic = (mean * mean * tau - 2.0 * mean * nu - var * nu * nu) / ratio
-        total += rows[LOG_MASS, i] + 0.5 * math.log(ratio) + 0.5 * quadratic
-    return total
 
 
 # Where the sites of expectation propagation go, by a model of the Gaussian's marginals.
@@ -244,43 +237,40 @@ _LEAST_KEPT = 0.1
 _LEAST_PIVOT = 1e-12
 
 
-@jit()
-def solve_model(covariance, rows, limits, residual, tol):  # type: ignore[no-untyped-def]
-    """Replace the sites in `rows`, which have that residual, by the model's fixed point.
+def solve_model(covariance, rows, model, limits, residual, tol):  # type: ignore[no-untyped-def]
+    """Leave the model's fixed point in the new sites of `model`, a copy of `rows`.
 
-    `covariance` is that of the Gaussian, in the lower triangle. Marginals are left as they are.
+    `covariance` is that of the Gaussian, in the lower triangle, and `residual` that of the rows.
     """
     n = rows.shape[1]
-    model, least = np.empty((N_ROWS, n)), np.empty((4, n))
-    history = np.empty((2 * _DEPTH + 3, 2 * n))
-    for i in range(n):
-        for k in range(N_ROWS):
-            model[k, i] = rows[k, i]
-        least[0, i] = _LEAST_LEFT / rows[CAVITY_VAR, i]
+    history, work = np.empty((2 * _DEPTH + 3, 2 * n)), np.empty((4, n))
+    sites, asked = model[TAU : NU + 1].reshape(-1), model[NEW_TAU : NEW_NU + 1].reshape(-1)
+    scale = np.concatenate((rows[VARIANCE], np.sqrt(rows[VARIANCE])))
+    shares = np.empty((_DEPTH, _DEPTH + 2))
     goal = max(_TOLERANCE * residual * min(residual, 1.0), 0.1 * tol)
     damping, count = 1.0, Index(0)
     for _ in range(_MAX_ITERATIONS):
-        count = _step(model, rows, history, count, damping)
-        _model_marginals(covariance, rows, model, least)
-        found = tilt(model, limits, least[0])
+        count = Index(model_step(sites, asked, scale, history, shares, count, damping))
+        model_marginals(covariance, rows, model, work)
+        found = tilt(model, limits, work[0])
         if found > residual:
             damping = max(_LEAST_DAMPING, 0.7 * damping)
             count = Index(0)
         residual = found
         if residual < goal:
             break
-    for i in range(n):
-        rows[TAU, i], rows[NU, i] = model[NEW_TAU, i], model[NEW_NU, i]
 
 
-@jit_sums()
-def _model_marginals(s, rows, model, work):  # type: ignore[no-untyped-def]
-    """Marginals at the sites of `model`; the last three rows of `work` are overwritten."""
+@jit_sums(no_cpython_wrapper=False)
+def model_marginals(s, rows, model, work):  # type: ignore[no-untyped-def]
+    """Marginals at the sites of `model`, and in `work[0]` the least precisions of its cavities."""
     n = Index(s.shape[0])
     by_nu, by_tau, left = Index(1), Index(2), Index(3)
     for i in range(n):
+        work[Index(0), i] = _LEAST_LEFT / rows[CAVITY_VAR, i]
         moved = model[TAU, i] - rows[TAU, i]
-        share = 1.0 / max(1.0 + moved * rows[VARIANCE, i], 0.1)
+        left_of_it = 1.0 + moved * rows[VARIANCE, i]
+        share = 1.0 / (left_of_it if left_of_it > 0.1 else 0.1)
         work[by_tau, i] = moved * share
         work[by_nu, i] = (model[NU, i] - rows[NU, i] - moved * rows[MEAN, i]) * share
         model[MEAN, i] = rows[MEAN, i]
@@ -299,85 +289,54 @@ def _model_marginals(s, rows, model, work):  # type: ignore[no-untyped-def]
         model[MEAN, i] += x + entry * a
         work[left, i] -= y + entry * entry * b
     for i in range(n):
-        model[VARIANCE, i] = max(work[left, i], _LEAST_LEFT * rows[VARIANCE, i])
+        least = _LEAST_LEFT * rows[VARIANCE, i]
+        model[VARIANCE, i] = work[left, i] if work[left, i] > least else least
 
 
-@jit_sums()
-def _step(model, rows, history, count, damping):  # type: ignore[no-untyped-def]
-    """Take the sites in `model` a step on, mixed with `count` differences; return their number.
+@jit_sums(no_cpython_wrapper=False)
+def model_step(sites, asked, scale, history, share, count, damping):  # type: ignore[no-untyped-def]
+    """Take sites a step on to those `asked` for, mixed with `count` differences; their new number.
 
     Anderson's acceleration, as in `pymc_skewgp._gaussian.linalg`. `history` has the last sites
     that were asked for, the last step, and differences of both, of which the oldest go first.
     """
-    n, m = Index(rows.shape[1]), 2 * Index(rows.shape[1])
+    m, last = Index(sites.size), Index(2 * _DEPTH + 2)
     newest = 2 + 2 * ((count - Index(1)) % Index(_DEPTH) if count > 0 else Index(0))
-    for i in range(n):
-        for k in range(2):
-            at, asked = k * n + i, model[NEW_TAU + k, i]
-            scale = rows[VARIANCE, i] if k == 0 else math.sqrt(rows[VARIANCE, i])
-            step = scale * (asked - model[TAU + k, i])
-            history[newest, at] = asked - history[0, at]
-            history[newest + 1, at] = step - history[1, at]
-            history[0, at], history[1, at] = asked, step
-    n_differences = min(count, Index(_DEPTH))
-    share = np.zeros((_DEPTH, _DEPTH + 1))
-    for k in range(n_differences):
-        row = 3 + 2 * k
-        for j in range(k, n_differences + 1):
-            other = 3 + 2 * j if j < n_differences else 1
+    for i in range(m):
+        step = scale[i] * (asked[i] - sites[i])
+        history[newest, i] = asked[i] - history[0, i]
+        history[newest + 1, i] = step - history[1, i]
+        history[0, i], history[1, i] = asked[i], step
+    n = count if count < Index(_DEPTH) else Index(_DEPTH)
+    for k in range(n):
+        for j in range(n + 1):
+            other = 3 + 2 * j if j < n else 1
             total = 0.0
             for i in range(m):
-                total += history[row, i] * history[other, i]
-            share[k, j if j < n_differences else _DEPTH] = total
-    _solve_least_squares(share, n_differences)
+                total += history[3 + 2 * k, i] * history[other, i]
+            share[k, j] = total
+        share[k, n + 1] = share[k, k]
+    for k in range(n):
+        # Unknowns that add nothing to those before them are 0.
+        pivot = share[k, k]
+        inverse = 1.0 / pivot if pivot > _LEAST_PIVOT * share[k, n + 1] else 0.0
+        for j in range(n + 1):
+            share[k, j] *= inverse
+        for i in range(n):
+            factor = share[i, k] if i != k else 0.0
+            for j in range(n + 1):
+                share[i, j] -= factor * share[k, j]
     proper = count > 0
     for i in range(m):
         mixed = history[0, i]
-        for k in range(n_differences):
-            mixed -= share[k, _DEPTH] * history[2 + 2 * k, i]
-        history[2 * _DEPTH + 2, i] = mixed
-        if i < n:
-            proper &= mixed >= _LEAST_KEPT * min(model[TAU, i], model[NEW_TAU, i])
-    for i in range(n):
-        for k in range(2):
-            if proper:
-                model[TAU + k, i] = history[2 * _DEPTH + 2, k * n + i]
-            else:
-                model[TAU + k, i] += damping * (model[NEW_TAU + k, i] - model[TAU + k, i])
+        for k in range(n):
+            mixed -= share[k, n] * history[2 + 2 * k, i]
+        history[last, i] = mixed
+        least = sites[i] if sites[i] < asked[i] else asked[i]
+        proper &= 2 * i >= m or mixed >= _LEAST_KEPT * least  # the first half are precisions
+    for i in range(m):
+        sites[i] = history[last, i] if proper else sites[i] + damping * (asked[i] - sites[i])
     return count + Index(1)
-
-
-@jit_inner()
-def _solve_least_squares(a, n):  # type: ignore[no-untyped-def]
-    """Overwrite the last column by the solution of the first n normal equations.
-
-    They are given above the diagonal. Unknowns that add nothing to those before them are 0.
-    """
-    last = a.shape[1] - 1
-    for k in range(n):
-        for j in range(k):
-            a[k, j] = a[j, k]
-    whole = np.empty(n)
-    for k in range(n):
-        whole[k] = a[k, k]
-    for k in range(n):
-        if not a[k, k] > _LEAST_PIVOT * whole[k]:
-            for i in range(n):
-                a[i, k] = 0.0
-            a[k, last] = 0.0
-            for j in range(n):
-                a[k, j] = 0.0
-            continue
-        pivot = a[k, k]
-        for j in range(n):
-            a[k, j] /= pivot
-        a[k, last] /= pivot
-        for i in range(n):
-            if i != k:
-                factor = a[i, k]
-                for j in range(n):
-                    a[i, j] -= factor * a[k, j]
-                a[i, last] -= factor * a[k, last]
 
 
 # Log Phi by a table of polynomials: five times as fast as by erfc and log, and as exact.

@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 from numpy.typing import NDArray
-from pymc.backends.arviz import coords_and_dims_for_inferencedata
+from pymc.backends import arviz as of_pymc
 from pymc.model.transform.conditioning import remove_value_transforms
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
@@ -39,6 +39,7 @@ from pymc_skewgp._model.steps.block_move import LatentAtPoint
 from pymc_skewgp._observations.observations import intervals
 from pymc_skewgp._observations.sites import Sites, SitesGiven
 from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs, sun_given
+from pymc_skewgp._posterior.output import named_dataset
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
@@ -227,20 +228,14 @@ def _with(
 
 def data_of(model: pm.Model) -> dict[str, Dataset]:
     """Groups of what was observed and of constants, as ``pm.sample`` has them."""
-    from pymc.backends.arviz import find_constants, find_observations  # heavy to import
-
-    return _groups(
-        model,
-        {"observed_data": find_observations(model), "constant_data": find_constants(model)},
-    )
+    observed, constant = of_pymc.find_observations(model), of_pymc.find_constants(model)
+    return _groups(model, {"observed_data": observed, "constant_data": constant})
 
 
 def _groups(
     model: pm.Model, groups: Mapping[str, Mapping[str, NDArray[Any]]]
 ) -> dict[str, Dataset]:
     """With the model's dimensions and coordinates; those that are not empty."""
-    from arviz_base import from_dict  # heavy to import
-
     named = {group: dict(values) for group, values in groups.items() if values}
     if not named:
         return {}
@@ -253,8 +248,7 @@ def _groups(
         for dim, labels in model.coords.items()
         if labels is not None and dim in used
     }
-    tree = from_dict(named, dims=dims, coords=coords, check_conventions=False)
-    return {group: tree[group].to_dataset() for group in named}
+    return {group: named_dataset(group, x, dims, coords) for group, x in named.items()}
 
 
 # Log likelihood of each observation at the draws of a model, many draws in one call.
@@ -262,8 +256,6 @@ def _groups(
 
 def log_likelihoods(model: pm.Model, trace: Dataset) -> Dataset:
     """As `pm.compute_log_likelihood`, which calls a function for every draw."""
-    from arviz_base import dict_to_dataset  # heavy to import
-
     with without_initial_values(model), warnings.catch_warnings():
         # PyMC warns of copies whose GP objects would make variables of the old model: of this one
         # they make none.
@@ -282,16 +274,9 @@ def log_likelihoods(model: pm.Model, trace: Dataset) -> Dataset:
         rv.name: density.reshape(*shape, *density.shape[1:])
         for rv, density in zip(observed, densities, strict=True)
     }
-    coords, dims = coords_and_dims_for_inferencedata(plain)
+    coords, dims = of_pymc.coords_and_dims_for_inferencedata(plain)
     where: dict[str, Any] = {"chain": trace.chain, "draw": trace.draw}
-    return dict_to_dataset(
-        found,
-        inference_library=pm,
-        dims=dims,
-        coords={**coords, **where},
-        sample_dims=["chain", "draw"],
-        skip_event_dims=True,
-    )
+    return named_dataset("log_likelihood", found, dims, {**coords, **where})
 
 
 # Draws at which the likelihood is compared, and what round-off may do to it: log of one less a

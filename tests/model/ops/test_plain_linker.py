@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
@@ -164,3 +165,10 @@ def test_softplus_of_a_number(x):
     value = pt.dscalar("x")
     function = pytensor.function([value], pt.softplus(value), mode=PLAIN)
     assert function(x) == pytest.approx(np.logaddexp(0.0, x), rel=1e-15)  # round-off
+
+
+@pytest.mark.parametrize("size", [None, (2, 3)])
+def test_half_normal_draws_are_those_of_scipy(size):
+    drawn = pm.HalfNormal.dist(sigma=np.array([0.5, 1.0, 2.0]), shape=size)
+    found, expected = (pm.draw(drawn, 4, random_seed=3, mode=mode) for mode in (PLAIN, PEER))
+    np.testing.assert_array_equal(found, expected)
