@@ -75,6 +75,10 @@ class FactorStart(NamedTuple):
     log_prob: float
 
 
+# Prior deviations of predictors, within which quadrature finds the factors.
+_NARROW = 10.0
+
+
 # Of so many coordinates one: fewer save less than they cost.
 _FEWEST = 4
 
@@ -204,9 +208,22 @@ class FactorRows:
             found = self._ended(self._start) if ended else self._by_ep(self._start.sites, tol)
             if found is not None:
                 return found
+        if self._is_narrow:
+            found = self._by_ep([(0.0 * x.tau, 0.0 * x.nu) for x in self._blocks], tol)
+            if found is not None:
+                return found
         self._begin_at_mode()
         found = self._by_ep([(block.tau, block.nu) for block in self._blocks], tol)
         return self._at_mode() if found is None else found
+
+    @property
+    def _is_narrow(self) -> bool:
+        """Whether EP may begin at the prior: under factors of several predictors it does.
+
+        Where they have spikes, as a density with its own scale has, the mode is at one of these.
+        """
+        several = self.sites is not None and bool(self.sites.several)
+        return several and float((self.terms.factor**2).sum(axis=1).max()) < _NARROW**2
 
     def _begin(self, sites: Sites) -> LocalBlocks:
         each = zip(self._of_ep, self.parts, self._exact(sites), strict=True)
