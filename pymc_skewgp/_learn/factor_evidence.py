@@ -438,7 +438,7 @@ def drawn_alone(
         found, log_weights = Estimate(ep.log_prob, 0.0, 1.0, -np.inf), np.zeros(n_draws)
     else:
         rows, sampler = factor_sampler(terms, sites, start)
-        more = 1 if isinstance(sampler.proposal, ConditionalPairs) else _MORE
+        more = _MORE // 2 if isinstance(sampler.proposal, ConditionalPairs) else _MORE
         drawn = sampler.singles(n_draws * (more if sites and sites.several else 1), rng)
         assert drawn.log_prob is not None
         c, log_weights, found = drawn.draws, drawn.log_weights, drawn.log_prob

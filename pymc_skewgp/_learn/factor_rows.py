@@ -208,7 +208,7 @@ class FactorRows:
             found = self._ended(self._start) if ended else self._by_ep(self._start.sites, tol)
             if found is not None:
                 return found
-        if self._is_narrow:
+        if self._begins_at_prior:
             found = self._by_ep([(0.0 * x.tau, 0.0 * x.nu) for x in self._blocks], tol)
             if found is not None:
                 return found
@@ -217,13 +217,20 @@ class FactorRows:
         return self._at_mode() if found is None else found
 
     @property
-    def _is_narrow(self) -> bool:
-        """Whether EP may begin at the prior: under factors of several predictors it does.
+    def _begins_at_prior(self) -> bool:
+        """Whether all predictors are of factors of several, and quadrature finds these there.
 
-        Where they have spikes, as a density with its own scale has, the mode is at one of these.
+        Where such factors have spikes, as a density with its own scale has, the mode is at one.
         """
-        several = self.sites is not None and bool(self.sites.several)
-        return several and float((self.terms.factor**2).sum(axis=1).max()) < _NARROW**2
+        for rows, part in self.parts:
+            if not isinstance(part, LearntSeveral):
+                return False
+            variance = (self.terms.factor[rows] ** 2).sum(axis=1).reshape(part.shape)
+            if part.gaussian_in is not None:
+                variance = np.delete(variance, part.gaussian_in, axis=1)
+            if variance.max() > _NARROW**2:
+                return False
+        return True
 
     def _begin(self, sites: Sites) -> LocalBlocks:
         each = zip(self._of_ep, self.parts, self._exact(sites), strict=True)
@@ -424,10 +431,10 @@ class FactorRows:
 
 def parts_of(
     terms: FactorTerms, sites: SitesGiven | None, products: KnownProducts | None
-) -> list[tuple[slice, LearntSites]]:
+) -> list[tuple[slice, Any]]:
     """Rows, then functions, with their places; of stacked terms one after the other."""
     k = terms.value.shape[-1]
-    parts: list[tuple[slice, LearntSites]] = []
+    parts: list[tuple[slice, LearntSites | LearntSeveral]] = []
     if k:
         counts = terms.counts.ravel() if terms.counts.shape == terms.value.shape else None
         columns = [x.ravel() for x in (terms.lower, terms.upper, terms.value, terms.noise)]

@@ -202,6 +202,8 @@ class SitesGiven:
     width : int
         Number K of predictors of each, those of one after those of another: arrays of predictors
         have the shape (..., m K), and second derivatives (..., m, K, K).
+    gaussian_in : int or None
+        Which of them log p is quadratic in, given the others.
     several : tuple of SitesGiven
         More, of several predictors each, which come after these.
     """
@@ -214,6 +216,7 @@ class SitesGiven:
     has_parameters: bool = False
     log_concave: bool = False
     width: int = 1
+    gaussian_in: int | None = None
     several: "tuple[SitesGiven, ...]" = ()
 
 

@@ -32,7 +32,7 @@ from pymc_skewgp._validation import FloatArray
 # Sites of rows that know derivatives in the numbers that they are made of.
 
 Arrays = tuple[FloatArray, ...]
-type LearntSites = LearntRows | LearntFunctions | LearntRepeats | LearntSeveral
+type LearntSites = LearntRows | LearntFunctions | LearntRepeats
 _NO_SLOPE = np.zeros(())
 
 
@@ -110,7 +110,7 @@ class LearntSeveral(SeveralSites):
     counts = 1.0
 
     def __init__(self, sites: SitesGiven, offset: FloatArray) -> None:
-        super().__init__(sites.log_prob, sites.slopes, offset, sites.width)
+        super().__init__(sites.log_prob, sites.slopes, offset, sites.width, sites.gaussian_in)
         self._sites = sites
 
     def slopes_of_numbers(self, found: SeveralGradient) -> list[FloatArray]:

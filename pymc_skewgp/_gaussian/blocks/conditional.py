@@ -1,8 +1,8 @@
 r"""Pairs under factors that are Gaussian in one of their predictors, given the others.
 
 Such is the mean of values whose standard deviation has a predictor of its own. With
-:math:`p(y_i \mid \eta_i) = \exp(l_i + b_i \eta_{i1} - \tau_i \eta_{i1}^2 / 2)`, where l, b and tau are
-functions of the other predictors, coordinates :math:`c_1` of the first predictor alone are
+:math:`p(y_i \mid \eta_i) = \exp(l_i + b_i \eta_{i1} - \tau_i \eta_{i1}^2 / 2)`, where l, b and tau
+are functions of the other predictors, coordinates :math:`c_1` of the first predictor alone are
 integrated out given the others, :math:`c_2`, and drawn given these:
 
 .. math:: \int \prod_i p(y_i \mid \eta_i)\, N(c_1; 0, I)\, dc_1 = |P|^{-1/2}
@@ -27,8 +27,6 @@ from pymc_skewgp._validation import FloatArray
 
 # Share of draws of c_2 that are of the prior.
 _OF_PRIOR = 0.1
-# Of second derivatives, by which a factor is not Gaussian; draws at which these are compared.
-_ROUND_OFF, _TRIED, _SEED = 1e-8, 4, 0
 # Precision of white coordinates beyond which they have no digits left: there is no weight either,
 # and that of the prior's draws is no end of the likelihood.
 _LARGEST, _NOTHING = 1e14, -1e300
@@ -102,7 +100,8 @@ class ConditionalPairs(DrawnInPairs):
         size = max(1, _AT_ONCE // max(r * max(r, len(rows)), 1))
         for some in (slice(i, i + size) for i in range(0, n_draws, size)):
             eta = (factor[:, self.others] @ others[:, some]).T
-            level, slope, bend = self.block.expansion(eta, self.place)
+            levels, slope, bend = self.block.expansion(eta)
+            level = levels.sum(axis=1)
             with np.errstate(all="ignore"):
                 precision = rows.T @ (bend[:, :, None] * rows)
                 beyond = ~(precision.max(axis=(1, 2)) < _LARGEST)
@@ -121,30 +120,15 @@ def conditional_pairs(block: SeveralBlock, gaussian: CoordinateGaussian) -> Cond
     """From EP's Gaussian; None where no predictor has Gaussian factors and own coordinates."""
     factor, k = block.predictors.rows(), block.width
     moves = np.array([(factor[i::k] != 0.0).any(axis=0) for i in range(k)])
-    for place in np.argsort(-moves.sum(axis=1)):
-        alone = moves[place] & (moves.sum(axis=0) == 1)
-        if alone.any() and not alone.all() and _is_gaussian(block, int(place)):
-            inner, others = np.flatnonzero(alone), np.flatnonzero(~alone)
-            spread = gaussian.spread[others]
-            # Of these alone: a root of the precision of their marginal.
-            chol = np.linalg.cholesky(np.linalg.inv(spread @ spread.T))
-            of_others = CoordinateGaussian(gaussian.mean[others], chol)
-            return ConditionalPairs(block, of_others, inner, others, int(place))
-    return None
-
-
-def _is_gaussian(block: SeveralBlock, place: int) -> bool:
-    """Whether second derivatives in a predictor are those of a Gaussian, whatever it is."""
-    rng = np.random.default_rng(_SEED)
-    eta = block.some_predictors(rng.standard_normal((_TRIED, 1, block.width)))
-    moved = eta.copy()
-    moved[..., place] += rng.standard_normal((_TRIED, 1))
-    (first, bends), (other, same) = block.slopes_at(eta), block.slopes_at(moved)
-    bend, step = bends[..., place, place], (moved - eta)[..., place]
-    size = np.abs(bend).max()
-    straight = np.abs(other - first)[..., place] - np.abs(bend * step)
-    return bool(
-        (bend > 0.0).all()
-        and (np.abs(same[..., place, place] - bend) <= _ROUND_OFF * size).all()
-        and (np.abs(straight) <= _ROUND_OFF * size * (1.0 + np.abs(step))).all()
-    )
+    place = block.gaussian_in
+    if place is None:
+        return None
+    alone = moves[place] & (moves.sum(axis=0) == 1)
+    if alone.all() or not alone.any():
+        return None
+    inner, others = np.flatnonzero(alone), np.flatnonzero(~alone)
+    spread = gaussian.spread[others]
+    # Of these alone: a root of the precision of their marginal.
+    chol = np.linalg.cholesky(np.linalg.inv(spread @ spread.T))
+    of_others = CoordinateGaussian(gaussian.mean[others], chol)
+    return ConditionalPairs(block, of_others, inner, others, place)

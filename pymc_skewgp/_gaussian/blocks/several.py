@@ -35,6 +35,8 @@ SeveralSlopes = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 # Nodes an axis by the number of predictors, and of others up to the last number.
 _NODES, _FEWER, _MOST = {2: 7, 3: 5}, 3, 6
+# Nodes of one predictor beside a Gaussian one, about the cavity and about its own moments.
+_FIRST, _THEN = 21, 9
 # Newton steps to a mode, at first and then, their length at which they end, and halvings of one.
 _STEPS, _AGAIN, _SHORT, _HALVINGS = 20, 2, 0.1, 12
 # Variance that makes a singular covariance regular, as a share of the predictors'.
@@ -54,12 +56,19 @@ class SeveralSites:
     offset : ndarray, shape (n K,)
     width : int
         Number K.
+    gaussian_in : int, optional
+        Which of the K predictors log p is quadratic in, given the others.
     """
 
     def __init__(
-        self, log_prob: SiteFunction, slopes: SeveralSlopes, offset: FloatArray, width: int
+        self,
+        log_prob: SiteFunction,
+        slopes: SeveralSlopes,
+        offset: FloatArray,
+        width: int,
+        gaussian_in: int | None = None,
     ) -> None:
-        self._functions, self._offset = (log_prob, slopes), offset
+        self._functions, self._offset, self.gaussian_in = (log_prob, slopes), offset, gaussian_in
         self.shape = offset.size // width, width
 
     def log_prob(self, eta: FloatArray) -> FloatArray:
@@ -153,7 +162,8 @@ class SeveralBlock(GroupBlock):
         """Whether all factors are, as far as two deviations about the marginals tell."""
         some = product((-2.0, 0.0, 2.0), repeat=min(self.width, 3))
         off = np.array([np.resize(signs, self.width) for signs in some])
-        values = np.linalg.eigvalsh(self.slopes_at(self.some_predictors(off[:, None]))[1])
+        sd = np.sqrt(np.einsum("ijj->ij", self._cov))
+        values = np.linalg.eigvalsh(self._of.slopes_at(self._mean + off[:, None] * sd)[1])
         return bool((values[..., 0] >= -_ROUND_OFF * np.abs(values).max(axis=-1)).all())
 
     @property
@@ -161,21 +171,19 @@ class SeveralBlock(GroupBlock):
         """Number K of predictors of each observation."""
         return self._of.shape[1]
 
-    def slopes_at(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Gradient and minus second derivatives of log p at predictors (..., n, K)."""
-        return self._of.slopes_at(eta)
+    @property
+    def gaussian_in(self) -> int | None:
+        """Which of these factors are Gaussian in, given the others."""
+        return self._of.gaussian_in
 
-    def some_predictors(self, white: FloatArray) -> FloatArray:
-        """Predictors so many deviations of the marginals from their means, (..., n, K)."""
-        return self._mean + white * np.sqrt(np.einsum("ijj->ij", self._cov))
+    def expansion(self, eta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Log p, its gradient and minus its second derivatives in the predictor `gaussian_in`.
 
-    def expansion(self, eta: FloatArray, place: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Log p of all, its gradient and minus its second derivatives in one of the predictors.
-
-        At predictors (N, n K): shapes (N,), (N, n), (N, n).
+        At predictors (N, n K), of shape (N, n) each.
         """
         first, bends = self._of.slopes_at(eta.reshape(-1, *self._of.shape))
-        return self._of.log_prob(eta).sum(axis=1), first[..., place], bends[..., place, place]
+        place = self.gaussian_in
+        return self._of.log_prob(eta), first[..., place], bends[..., place, place]
 
     def place(self, mean: FloatArray, spread: FloatArray) -> None:
         """Find the marginals of N(mean, spread spread')."""
@@ -258,18 +266,59 @@ class SeveralBlock(GroupBlock):
         return _Cavity(mean, turned / root, inverse * root.swapaxes(1, 2), left)
 
     def _tilted(self, cavity: _Cavity) -> _Tilted:
-        x, log_shares = _rule(self._of.shape[1])
-        log_shares = (log_shares + 0.5 * (x**2).sum(axis=1))[:, None]
-        mode, root = self._mode_of(cavity)
-        nodes = mode + times(root, x[:, None])
-        logs = self._value(cavity, nodes) + log_shares
+        by = self._about_mode if self.gaussian_in is None else self._given_others
+        nodes, logs = by(cavity)
         log_mass = logsumexp(logs, axis=0)
         weights = np.exp(logs - log_mass)
-        log_mass = log_mass + np.linalg.slogdet(root)[1]
         mean = np.einsum("jn,jnk->nk", weights, nodes)
         off = nodes - mean
         cov = _cut(np.einsum("jnk,jnl->nkl", weights[:, :, None] * off, off))
         return _Tilted(log_mass, mean, cov, nodes, weights)
+
+    def _about_mode(self, cavity: _Cavity) -> tuple[FloatArray, FloatArray]:
+        """White nodes (J, n, K), and the logs of what cavity times factor has at each."""
+        x, log_shares = _rule(self.width)
+        mode, root = self._mode_of(cavity)
+        nodes = mode + times(root, x[:, None])
+        logs = self._value(cavity, nodes) + np.linalg.slogdet(root)[1]
+        return nodes, logs + (log_shares + 0.5 * (x**2).sum(axis=1))[:, None]
+
+    def _given_others(self, cavity: _Cavity) -> tuple[FloatArray, FloatArray]:
+        """The same by nodes of the other predictors, the last one Gaussian given these.
+
+        About the cavity's mean first, and then about the moments that these nodes find.
+        """
+        place, k = self.gaussian_in, self.width
+        others = [i for i in range(k) if i != place]
+        cov = cavity.root @ cavity.root.swapaxes(1, 2)
+        gain = np.linalg.solve(cov[:, others][:, :, others], cov[:, others, place, None])[..., 0]
+        variance = cov[:, place, place] - (gain * cov[:, others, place]).sum(axis=1)
+        chol = np.linalg.cholesky(cov[:, others][:, :, others])
+        centre, root = np.zeros((len(cov), k - 1)), np.broadcast_to(np.eye(k - 1), chol.shape)
+        for nodes in (_FIRST, _THEN):
+            x, log_shares = _rule(k - 1, nodes if k == 2 else None)
+            white = centre + times(root, x[:, None])
+            eta = np.empty((len(x), *cavity.mean.shape))
+            eta[..., others] = off = times(chol, white)
+            eta[..., place] = (off * gain).sum(axis=2)
+            eta += cavity.mean
+            level, slope, bend = self.expansion(eta.reshape(len(x), -1))
+            left = variance / (1.0 + variance * bend)
+            logs = level + 0.5 * (slope**2 * left + np.log(left / variance))
+            logs += np.linalg.slogdet(root)[1] - 0.5 * (white**2).sum(axis=2)
+            logs += (log_shares + 0.5 * (x**2).sum(axis=1))[:, None]
+            logs = np.where(np.isnan(logs), -np.inf, logs)
+            weights = np.exp(logs - logsumexp(logs, axis=0))
+            centre = np.einsum("jn,jnk->nk", weights, white)
+            off = white - centre
+            cov = np.einsum("jnk,jnl->nkl", weights[:, :, None] * off, off)
+            root = np.linalg.cholesky(cov + _RIDGE * np.eye(k - 1))
+        # Three nodes have the moments of a Gaussian.
+        inner, log_inner = _rule(1, 3)
+        eta = np.repeat(eta[None], 3, axis=0)
+        eta[..., place] += left * slope + np.sqrt(left) * inner[:, :, None]
+        found = times(cavity.inverse, eta.reshape(-1, *cavity.mean.shape) - cavity.mean)
+        return found, (logs + log_inner[:, None, None]).reshape(len(found), -1)
 
     def _value(self, cavity: _Cavity, white: FloatArray) -> FloatArray:
         """Log of cavity times factor, the cavity being 1 in its middle, for (J, n, K)."""
@@ -345,15 +394,15 @@ def _cut(cov: FloatArray) -> FloatArray:
 
 
 @lru_cache
-def _rule(k: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes (J, k) of the standard normal, and the logs of their shares.
+def _rule(k: int, size: int | None = None) -> tuple[FloatArray, FloatArray]:
+    """Nodes (J, k) of the standard normal, so many an axis, and the logs of their shares.
 
     Of many predictors two an axis, by which moments up to the third are exact.
     """
-    if k > _MOST:
+    if k > _MOST and size is None:
         ends = np.sqrt(k) * np.eye(k)
         return np.vstack([ends, -ends]), np.full(2 * k, -np.log(2.0 * k))
-    x, mass = np.polynomial.hermite_e.hermegauss(_NODES.get(k, _FEWER))
+    x, mass = np.polynomial.hermite_e.hermegauss(size or _NODES.get(k, _FEWER))
     log_mass = np.log(mass / mass.sum())
     nodes = np.array(list(product(x, repeat=k)))
     return nodes, np.array([sum(own) for own in product(log_mass, repeat=k)])

@@ -57,6 +57,8 @@ class DistributionGraph(NamedTuple):
         Random variables that it depends on, and the inputs in their place.
     width : int
         Number K of predictors of each value; `eta` has the shape (n K,) then.
+    gaussian_in : int or None
+        Which of them the log probability is quadratic in, given the others.
     """
 
     eta: Any
@@ -67,6 +69,7 @@ class DistributionGraph(NamedTuple):
     random: tuple[Any, ...] = ()
     parameters: tuple[Any, ...] = ()
     width: int = 1
+    gaussian_in: int | None = None
 
     @property
     def name(self) -> str:

@@ -22,7 +22,7 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp import distribution_graph as graphs
 from pymc_skewgp._model.gp.functions import Point, as_value
 from pymc_skewgp._model.graph.entrywise import checked_by_entry
-from pymc_skewgp._model.ops.plain_mode import plain_function
+from pymc_skewgp._model.ops.plain_mode import inlined, plain_function
 from pymc_skewgp._observations import sites
 from pymc_skewgp._observations.forecasts import averaged_forecasts, drawn_forecasts, drawn_quantiles
 from pymc_skewgp._observations.likelihood import Data, Mixture, as_integers, as_values
@@ -110,6 +110,7 @@ class SiteFunctions:
             partial(own.in_parameters, y),
             has_parameters=bool(parameters),
             width=own.graph.width,
+            gaussian_in=own.graph.gaussian_in,
         )
 
     def given(self, parameters: Parameters) -> "SiteFunctions":
@@ -126,7 +127,7 @@ class SiteFunctions:
 
     @_kept
     def _log_prob_graph(self) -> Any:
-        return vectorize_graph(self.graph.log_prob, {self.graph.eta: self._block})
+        return vectorize_graph(inlined(self.graph.log_prob), {self.graph.eta: self._block})
 
     @_kept
     def _log_prob(self) -> Any:

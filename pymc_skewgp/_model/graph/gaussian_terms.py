@@ -150,7 +150,7 @@ def sites_of_data(y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = N
     log_prob = clone_replace(y.log_prob, whole) if whole else y.log_prob
     parameters = tuple(numbers.values())
     known = DistributionGraph(
-        y.eta, values.type(), None, log_prob, None, parameters=parameters, width=y.width
+        y.eta, values.type(), None, log_prob, None, (), parameters, y.width, y.gaussian_in
     )
     functions = SiteFunctions(known, compile_kwargs=compile_kwargs)
     given = tuple(pt.cast(x, "float64") for x in y.parameters)

@@ -23,7 +23,7 @@ from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.graph import affine, entrywise, likelihoods
-from pymc_skewgp._model.graph.members import as_member, log_density_of
+from pymc_skewgp._model.graph.members import as_member, log_density_of, why_not_quadratic
 from pymc_skewgp._model.ops.plain_mode import PLAIN, in_double
 
 # Observations of a SkewGP variable, and what in a model is in the way of an exact step.
@@ -253,6 +253,8 @@ class ObservedSites(NamedTuple):
         Value variables of other free variables that A, a or `log_prob` depend on.
     width : int
         Number K of predictors of each.
+    gaussian_in : int or None
+        Which of several the log probability is quadratic in, given the others.
     """
 
     name: str
@@ -264,6 +266,7 @@ class ObservedSites(NamedTuple):
     values: Any
     hyperparameters: list[Any]
     width: int = 1
+    gaussian_in: int | None = None
 
     @property
     def graphs(self) -> list[Any]:
@@ -350,8 +353,8 @@ def _split(model: pm.Model, rv: Any, log_prob: Any, members: list[Any], several:
     name = f"{rv.name}, a {distribution_name(rv)} variable,"
     names = " and ".join(x.name for x in members)
     if log_prob.type.ndim < data.type.ndim:
-        several = "several" if log_prob.type.ndim else "all"
-        wrong = f"is one number for {several} observations, so they are not independent given"
+        some = "several" if log_prob.type.ndim else "all"
+        wrong = f"is one number for {some} observations, so they are not independent given"
         raise NotSitesError(f"the log probability of {name} {wrong} {names}.", _REMEDY)
     found = _at_predictor(log_prob, xs, data)
     if isinstance(found, _Split):
@@ -523,5 +526,9 @@ def _as_sites(model: pm.Model, rv: Any, members: list[Any], split: _Split) -> Ob
         for x, v in model.rvs_to_values.items()
         if x in model.free_RVs and v in used and v not in own
     ]
-    names = [x.name for x in members]
-    return ObservedSites(rv.name, names, A, a, eta, log_prob, values, others, k)
+    names, place = [x.name for x in members], None
+    if k > 1:
+        total = split.log_prob.sum()
+        quadratic = (i for i, x in enumerate(split.etas) if why_not_quadratic(total, [x]) is None)
+        place = next(quadratic, None)
+    return ObservedSites(rv.name, names, A, a, eta, log_prob, values, others, k, place)

@@ -385,6 +385,26 @@ def _outputs(node: Any, inputs: list[Any]) -> list[Any]:
     return outputs
 
 
+def inlined(graph: Any) -> Any:
+    """A graph without operations that are graphs of their own.
+
+    For a batch of inputs PyTensor would run these in Python, one by one.
+    """
+    found: dict[Any, Any] = {}
+    for node in io_toposort([], [graph]):
+        inputs = [found.get(v, v) for v in node.inputs]
+        if isinstance(node.op, OpFromGraph):
+            inner = node.op.fgraph.unfreeze()
+            outputs = clone_replace(inner.outputs, dict(zip(inner.inputs, inputs, strict=True)))
+            outputs = [inlined(x) for x in outputs]
+        elif any(v in found for v in node.inputs):
+            outputs = node.clone_with_new_inputs(inputs, strict=False).outputs
+        else:
+            continue
+        found |= dict(zip(node.outputs, outputs, strict=True))
+    return found.get(graph, graph)
+
+
 def _is_narrow(v: Any) -> bool:
     """Whether a graph is of fewer than 64 bits, and PyTensor was not asked for singles."""
     dtype = getattr(v.type, "dtype", None)
