@@ -94,12 +94,13 @@ def test_with_a_scale_integrated_out(name):
     mean = (weights * scales).sum() / weights.sum()
     sd = np.sqrt((weights * (scales - mean) ** 2).sum() / weights.sum())
     model = effects(name)
-    found = sg.integrate(model, draws=500, chains=2, random_seed=1, progressbar=False)
+    options = {"n_evidences": 60, "draws": 500, "chains": 2, "random_seed": 1}
+    found = sg.integrate(model, **options, progressbar=False)
     attrs = found["posterior"].attrs
-    # Five errors of one number: a false alarm in 2e6 seeds; of 250 evidences for the mean.
+    # Five errors of one number: a false alarm in 2e6 seeds; of 60 evidences for the mean.
     assert abs(attrs["log_evidence"] - true) < 5.0 * attrs["log_evidence_se"]
     assert attrs["log_evidence_se"] < 0.05
-    assert abs(found["posterior"]["s"].mean().item() - mean) < 5.0 * sd / np.sqrt(250 * 0.5)
+    assert abs(found["posterior"]["s"].mean().item() - mean) < 5.0 * sd / np.sqrt(60 * 0.5)
 
 
 def test_the_optimum_is_that_of_the_evidence():

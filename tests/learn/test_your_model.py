@@ -46,7 +46,10 @@ def names(effect: str, verb: str) -> set[str]:
     return set(re.findall("`(.+?)`", part[1])) if part else set()
 
 
-@pytest.mark.parametrize(("code", "effect"), rows("Forms of the block") + rows("Observations"))
+SECTIONS = "Forms of the block", "Observations", "Several predictors"
+
+
+@pytest.mark.parametrize(("code", "effect"), [row for x in SECTIONS for row in rows(x)])
 def test_row(code, effect):
     known = dict(DATA)
     with pm.Model() as model:
@@ -55,6 +58,8 @@ def test_row(code, effect):
         if "observed=" not in code:
             exec(code, known)
             known["y"] = pm.Poisson("y", pm.math.exp(known["eta"]), observed=DATA["counts"])
+        elif "eta" not in code:
+            exec(code, known)
         else:
             known["b"] = pm.Normal("b", 0, 1, shape=2)
             known["eta"] = pm.math.dot(known["X"], known["b"])

@@ -24,7 +24,7 @@ from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNorm
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.graph import affine, entrywise, likelihoods
 from pymc_skewgp._model.graph.members import as_member, log_density_of, why_not_quadratic
-from pymc_skewgp._model.ops.plain_mode import PLAIN, in_double
+from pymc_skewgp._model.ops.plain_mode import in_double, plain_function
 
 # Observations of a SkewGP variable, and what in a model is in the way of an exact step.
 
@@ -364,7 +364,7 @@ def _split(model: pm.Model, rv: Any, log_prob: Any, members: list[Any], several:
     if isinstance(later, _Split):
         return later
     for graph in (log_prob, lifted) if several else ():
-        split = _at_predictors(graph, xs, data)
+        split = _at_predictors(model, graph, xs, data)
         if split is not None:
             return split
     reason = found or later
@@ -411,7 +411,7 @@ def _at_predictor(log_prob: Any, xs: list[Any], data: Any) -> _Split | entrywise
 _MOST = 32
 
 
-def _at_predictors(log_prob: Any, xs: list[Any], data: Any) -> _Split | None:
+def _at_predictors(model: pm.Model, log_prob: Any, xs: list[Any], data: Any) -> _Split | None:
     """The split at several predictors, the last expressions that are affine; None without any."""
     found = _last_affine(log_prob, xs, data)
     ndim = log_prob.type.ndim
@@ -419,7 +419,7 @@ def _at_predictors(log_prob: Any, xs: list[Any], data: Any) -> _Split | None:
         predictors: list[Any] = []
         others = {}
         for own in found:
-            columns = [own] if own.type.ndim <= ndim else _columns(own, axis)
+            columns = [own] if own.type.ndim <= ndim else _columns(model, own, axis)
             etas = [pt.tensor("eta", dtype="float64", shape=log_prob.type.shape) for _ in columns]
             others[own] = pt.stack(etas, axis) if own.type.ndim > ndim else etas[0]
             predictors += zip(columns, etas, strict=True)
@@ -439,14 +439,13 @@ def _at_predictors(log_prob: Any, xs: list[Any], data: Any) -> _Split | None:
     return None
 
 
-def _columns(matrix: Any, axis: int) -> list[Any]:
-    """Along an axis whose length is known by the type or without any value."""
+def _columns(model: pm.Model, matrix: Any, axis: int) -> list[Any]:
+    """Along an axis of the length that it has where the model begins."""
     n = matrix.type.shape[axis]
     if n is None:
-        try:
-            n = int(matrix.shape[axis].eval(mode=PLAIN))
-        except Exception:  # MissingInputError, and what its inputs raise
-            return []
+        length, point = matrix.shape[axis], model.initial_point()
+        inputs = [x for x in model.value_vars if x in set(graph_inputs([length]))]
+        n = int(plain_function(inputs, length)(*(point[x.name] for x in inputs)))
     return [matrix[..., i] if axis == -1 else matrix[i] for i in range(n)]
 
 
