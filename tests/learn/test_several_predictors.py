@@ -212,3 +212,43 @@ def test_evidence_adds_up_over_parts():
     # Eighty nodes for the spike of small sds: right to 1e-3.
     assert abs(attrs["log_evidence"] - true) < 5.0 * attrs["log_evidence_se"] + 1e-3
     assert attrs["log_evidence_se"] < 0.05
+
+
+@pytest.mark.parametrize(("units", "spread"), [(1e-4, 2.0), (1.0, 6.0)])
+def test_a_flat_level_and_wide_log_sds(units, spread):
+    """Precisions over many orders: by one grid over the level and one over each log sd."""
+    with pm.Model() as model:
+        level = pm.Flat("level")
+        f = level + units * pm.Normal("f", 0.0, 0.5, shape=10)
+        g = np.log(units) - 0.5 + spread * pm.Normal("g", 0.0, 1.0, shape=10)
+        pm.Normal("y", f, pm.math.exp(g), observed=units * VALUES)
+    g, levels = np.linspace(-45.0, 45.0, 3001), np.linspace(-12.0, 14.0, 521)
+    sd = np.sqrt(0.25 + np.exp(2.0 * g))
+    prior = norm.logpdf(g, -0.5, spread) + np.log(g[1] - g[0])
+    off = VALUES[:, None, None] - levels[:, None]
+    each = logsumexp(norm.logpdf(off, 0.0, sd) + prior, axis=2)
+    # In these units; densities of ten values are 1 / units each, of the level's grid once less.
+    true = logsumexp(each.sum(axis=0)) + np.log(levels[1] - levels[0]) - 9.0 * np.log(units)
+    found = sg.integrate(model, draws=200, chains=2, random_seed=0, progressbar=False)
+    attrs = found["posterior"].attrs
+    # Five errors: a false alarm in 2e6 seeds.
+    assert abs(attrs["log_evidence"] - true) < 5.0 * attrs["log_evidence_se"]
+    assert attrs["log_evidence_se"] < 0.1
+
+
+def test_expressions_of_one_predictor_are_no_more():
+    """Truncated at one end: infinity less the mean is no predictor of its own."""
+    with pm.Model() as model:
+        f, g = pm.Normal("f", 0.0, 1.0, shape=10), pm.Normal("g", 0.0, 1.0, shape=10)
+        normal = pm.Normal.dist(f, pm.math.exp(0.5 * g))
+        pm.Truncated("y", normal, lower=-3.0, observed=VALUES)
+    f, sd = NODES[:, None], np.exp(0.5 * NODES)
+    logs = norm.logpdf(VALUES[:, None, None], f, sd) - norm.logsf(-3.0, f, sd)
+    true = logsumexp(logs, axis=(1, 2), b=MASS[:, None] * MASS).sum()
+    notes = {x.name: x.note for x in sg.explain(model).variables}
+    assert notes["y"].endswith("2 predictors)")
+    found = sg.integrate(model, draws=200, chains=2, random_seed=0, progressbar=False)
+    attrs = found["posterior"].attrs
+    # Eighty nodes for the spike of small sds: right to 1e-3.
+    assert abs(attrs["log_evidence"] - true) < 5.0 * attrs["log_evidence_se"] + 1e-3
+    assert attrs["log_evidence_se"] < 0.05

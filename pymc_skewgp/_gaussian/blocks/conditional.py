@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
+from pymc_skewgp._gaussian.blocks.groups import times
 from pymc_skewgp._gaussian.blocks.several import SeveralBlock
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.pairs import DrawnInPairs, Pairs
@@ -27,9 +28,10 @@ from pymc_skewgp._validation import FloatArray
 
 # Share of draws of c_2 that are of the prior.
 _OF_PRIOR = 0.1
-# Precision of white coordinates beyond which they have no digits left: there is no weight either,
-# and that of the prior's draws is no end of the likelihood.
-_LARGEST, _NOTHING = 1e14, -1e300
+# Log weight of draws of the prior that are beyond double precision: no end of the likelihood.
+_NOTHING = -1e300
+# Of a correlation matrix, which makes it regular.
+_RIDGE = 1e-15
 # Numbers of the precisions of all draws at a time.
 _AT_ONCE = 2**21
 
@@ -100,20 +102,31 @@ class ConditionalPairs(DrawnInPairs):
         size = max(1, _AT_ONCE // max(r * max(r, len(rows)), 1))
         for some in (slice(i, i + size) for i in range(0, n_draws, size)):
             eta = (factor[:, self.others] @ others[:, some]).T
-            levels, slope, bend = self.block.expansion(eta)
-            level = levels.sum(axis=1)
             with np.errstate(all="ignore"):
-                precision = rows.T @ (bend[:, :, None] * rows)
-                beyond = ~(precision.max(axis=(1, 2)) < _LARGEST)
-            precision[beyond], level[beyond] = 0.0, -np.inf
-            precision += np.eye(r)
-            chol = np.linalg.cholesky(precision)
-            pull = np.linalg.solve(chol, (slope @ rows)[:, :, None])
-            drawn = pull + white.T[some, :, None]
-            c[self.inner, some] = np.linalg.solve(chol.swapaxes(1, 2), drawn)[:, :, 0].T
-            log_det = np.log(chol.diagonal(axis1=1, axis2=2)).sum(axis=1)
-            logs[some] = level + 0.5 * (pull[:, :, 0] ** 2).sum(axis=1) - log_det
+                _, slope, bend = self.block.expansion(eta)
+                precision = rows.T @ (bend[:, :, None] * rows) + np.eye(r)
+                beyond = ~np.isfinite(precision).all(axis=(1, 2))
+                precision[beyond], slope[beyond] = np.eye(r), 0.0
+                back, log_det = _factorised(precision)
+                mean = times(back, times(back.swapaxes(1, 2), slope @ rows))
+                # About this mean: far from it what is left would have no digits.
+                eta.reshape(*slope.shape, -1)[..., self.place] += mean @ rows.T
+                level, slope, _ = self.block.expansion(eta)
+                pull = times(back.swapaxes(1, 2), slope @ rows - mean)
+                log_evidence = level.sum(axis=1) + 0.5 * ((pull**2).sum(axis=1) - log_det)
+                log_evidence -= 0.5 * (mean**2).sum(axis=1)
+            logs[some] = np.where(beyond, np.nan, log_evidence)
+            c[self.inner, some] = (mean + times(back, pull + white.T[some])).T
         return c, np.maximum(np.nan_to_num(logs, nan=_NOTHING), _NOTHING)
+
+
+def _factorised(precision: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Of P = L L' the inverse of L', and log |P|; of a unit diagonal first, whatever the units."""
+    scale = np.sqrt(precision.diagonal(axis1=1, axis2=2))
+    precision /= scale[:, :, None] * scale[:, None, :]
+    chol = np.linalg.cholesky(precision + _RIDGE * np.eye(precision.shape[1]))
+    log_det = 2.0 * np.log(scale * chol.diagonal(axis1=1, axis2=2)).sum(axis=1)
+    return np.linalg.inv(chol).swapaxes(1, 2) / scale[:, :, None], log_det
 
 
 def conditional_pairs(block: SeveralBlock, gaussian: CoordinateGaussian) -> ConditionalPairs | None:

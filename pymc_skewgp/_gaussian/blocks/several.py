@@ -302,9 +302,12 @@ class SeveralBlock(GroupBlock):
             eta[..., others] = off = times(chol, white)
             eta[..., place] = (off * gain).sum(axis=2)
             eta += cavity.mean
-            level, slope, bend = self.expansion(eta.reshape(len(x), -1))
+            _, slope, bend = self.expansion(eta.reshape(len(x), -1))
             left = variance / (1.0 + variance * bend)
-            logs = level + 0.5 * (slope**2 * left + np.log(left / variance))
+            # At the middle of what is Gaussian: far from it differences would have no digits.
+            eta[..., place] += left * slope
+            logs = self._of.log_prob(eta.reshape(len(x), -1))
+            logs += 0.5 * (np.log(left / variance) - (left * slope) ** 2 / variance)
             logs += np.linalg.slogdet(root)[1] - 0.5 * (white**2).sum(axis=2)
             logs += (log_shares + 0.5 * (x**2).sum(axis=1))[:, None]
             logs = np.where(np.isnan(logs), -np.inf, logs)
@@ -316,7 +319,7 @@ class SeveralBlock(GroupBlock):
         # Three nodes have the moments of a Gaussian.
         inner, log_inner = _rule(1, 3)
         eta = np.repeat(eta[None], 3, axis=0)
-        eta[..., place] += left * slope + np.sqrt(left) * inner[:, :, None]
+        eta[..., place] += np.sqrt(left) * inner[:, :, None]
         found = times(cavity.inverse, eta.reshape(-1, *cavity.mean.shape) - cavity.mean)
         return found, (logs + log_inner[:, None, None]).reshape(len(found), -1)
 

@@ -461,6 +461,12 @@ def _last_affine(graph: Any, xs: list[Any], data: Any) -> list[Any]:
         is_affine |= dict.fromkeys(node.outputs, kept)
         if not kept:
             found += [v for v in own if is_affine[v] and v not in found]
+    # What the others determine is computed from them, as 3 f + g or inf - f.
+    for v in list(found):
+        others = [x for x in found if x is not v]
+        free = [x for x in xs if x not in others]
+        if others and not any(affine.uses_values([v], x, others) for x in free):
+            found = others
     return found
 
 
