@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # Folder: most lines of code, most files.
-MOST = {"pymc_skewgp": (34_771, 165), "tests": (26_412, 196)}
+MOST = {"pymc_skewgp": (34_775, 165), "tests": (26_417, 196)}
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

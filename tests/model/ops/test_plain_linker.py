@@ -172,3 +172,11 @@ def test_half_normal_draws_are_those_of_scipy(size):
     drawn = pm.HalfNormal.dist(sigma=np.array([0.5, 1.0, 2.0]), shape=size)
     found, expected = (pm.draw(drawn, 4, random_seed=3, mode=mode) for mode in (PLAIN, PEER))
     np.testing.assert_array_equal(found, expected)
+
+
+def test_inputs_of_one_graph_in_another_order():
+    """A kept function of the same graph may not stand in for it."""
+    a, b = pt.dscalar("a"), pt.dscalar("b")
+    difference = a - b
+    assert plain_function([a, b], difference)(3.0, 1.0) == 2.0
+    assert plain_function([b, a], difference)(3.0, 1.0) == -2.0
