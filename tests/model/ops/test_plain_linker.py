@@ -10,7 +10,7 @@ import pytest
 from pytensor.compile.mode import Mode
 from pytensor.conditional.op import ifelse
 
-from pymc_skewgp._model.ops.plain_mode import PLAIN, PLAIN_LOOPS, PlainLinker
+from pymc_skewgp._model.ops.plain_mode import PLAIN, PLAIN_LOOPS, PlainLinker, plain_function
 
 # Graphs as they are written: rewrites would leave little of them.
 OWN, PEER = Mode(PlainLinker(), optimizer=None), Mode("py", optimizer=None)
