@@ -48,15 +48,12 @@ class ConditionalPairs(DrawnInPairs):
         EP's of the others.
     inner, others : ndarray of int
         Coordinates that are drawn given the others, and these.
-    place : int
-        Which of the K predictors the first enter.
     """
 
     block: SeveralBlock
     others_of: CoordinateGaussian
     inner: IntArray
     others: IntArray
-    place: int
 
     @property
     def n_sites(self) -> int:
@@ -75,7 +72,7 @@ class ConditionalPairs(DrawnInPairs):
 
     def unseen_share(self, n_draws: int) -> float:
         """Relative error of the evidence from tails that so many draws hardly meet."""
-        return float(np.sqrt(self.block.missing(n_draws, but=self.place)))
+        return float(np.sqrt(self.block.missing(n_draws, but=self.block.gaussian_in)))
 
     def pairs(self, points: FloatArray) -> Pairs:
         """See `DrawnInPairs`."""
@@ -97,8 +94,8 @@ class ConditionalPairs(DrawnInPairs):
         r, n_draws = self.inner.size, others.shape[1]
         c, logs = np.empty((r + self.others.size, n_draws)), np.empty(n_draws)
         c[self.others] = others
-        factor = self.block.predictors.rows()
-        rows = factor[self.place :: self.block.width][:, self.inner]
+        factor, place = self.block.predictors.rows(), self.block.gaussian_in
+        rows = factor[place :: self.block.width][:, self.inner]
         size = max(1, _AT_ONCE // max(r * max(r, len(rows)), 1))
         for some in (slice(i, i + size) for i in range(0, n_draws, size)):
             eta = (factor[:, self.others] @ others[:, some]).T
@@ -110,7 +107,7 @@ class ConditionalPairs(DrawnInPairs):
                 back, log_det = _factorised(precision)
                 mean = times(back, times(back.swapaxes(1, 2), slope @ rows))
                 # About this mean: far from it what is left would have no digits.
-                eta.reshape(*slope.shape, -1)[..., self.place] += mean @ rows.T
+                eta.reshape(*slope.shape, -1)[..., place] += mean @ rows.T
                 level, slope, _ = self.block.expansion(eta)
                 pull = times(back.swapaxes(1, 2), slope @ rows - mean)
                 log_evidence = level.sum(axis=1) + 0.5 * ((pull**2).sum(axis=1) - log_det)
@@ -131,11 +128,10 @@ def _factorised(precision: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def conditional_pairs(block: SeveralBlock, gaussian: CoordinateGaussian) -> ConditionalPairs | None:
     """From EP's Gaussian; None where no predictor has Gaussian factors and own coordinates."""
-    factor, k = block.predictors.rows(), block.width
-    moves = np.array([(factor[i::k] != 0.0).any(axis=0) for i in range(k)])
-    place = block.gaussian_in
+    factor, k, place = block.predictors.rows(), block.width, block.gaussian_in
     if place is None:
         return None
+    moves = np.array([(factor[i::k] != 0.0).any(axis=0) for i in range(k)])
     alone = moves[place] & (moves.sum(axis=0) == 1)
     if alone.all() or not alone.any():
         return None
@@ -144,4 +140,4 @@ def conditional_pairs(block: SeveralBlock, gaussian: CoordinateGaussian) -> Cond
     # Of these alone: a root of the precision of their marginal.
     chol = np.linalg.cholesky(np.linalg.inv(spread @ spread.T))
     of_others = CoordinateGaussian(gaussian.mean[others], chol)
-    return ConditionalPairs(block, of_others, inner, others, place)
+    return ConditionalPairs(block, of_others, inner, others)

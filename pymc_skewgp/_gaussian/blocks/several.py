@@ -137,6 +137,17 @@ class _Tilted(NamedTuple):
     nodes: FloatArray
     weights: FloatArray
 
+    @classmethod
+    def of(cls, nodes: FloatArray, logs: FloatArray) -> "_Tilted":
+        """Nodes (J, n, K) and the logs of their weights, which are nothing where no numbers."""
+        logs = np.where(np.isnan(logs), -np.inf, logs)
+        log_mass = logsumexp(logs, axis=0)
+        weights = np.exp(logs - log_mass)
+        mean = np.einsum("jn,jnk->nk", weights, nodes)
+        off = nodes - mean
+        cov = np.einsum("jnk,jnl->nkl", weights[:, :, None] * off, off)
+        return cls(log_mass, mean, cov, nodes, weights)
+
 
 class SeveralBlock(GroupBlock):
     """Observations of several predictors each under factors, with EP's approximation of these.
@@ -146,6 +157,13 @@ class SeveralBlock(GroupBlock):
     factor : ndarray, shape (n K, r)
         F, the predictors of the first observation, of the second, and so on.
     sites : SeveralSites
+
+    Attributes
+    ----------
+    width : int
+        Number K.
+    gaussian_in : int or None
+        Which of the predictors factors are Gaussian in, given the others.
     """
 
     pattern = None
@@ -153,7 +171,7 @@ class SeveralBlock(GroupBlock):
     def __init__(self, factor: FloatArray, sites: SeveralSites) -> None:
         n, k = sites.shape
         super().__init__(DenseRows(factor, k), sites)
-        self._factor, self._of = np.ascontiguousarray(factor), sites
+        self.width, self.gaussian_in = k, sites.gaussian_in
         self.tau, self.nu = np.zeros(n * k * k), np.zeros(n * k)
         self._mode: FloatArray | None = None
 
@@ -163,31 +181,21 @@ class SeveralBlock(GroupBlock):
         some = product((-2.0, 0.0, 2.0), repeat=min(self.width, 3))
         off = np.array([np.resize(signs, self.width) for signs in some])
         sd = np.sqrt(np.einsum("ijj->ij", self._cov))
-        values = np.linalg.eigvalsh(self._of.slopes_at(self._mean + off[:, None] * sd)[1])
+        values = np.linalg.eigvalsh(self._sites.slopes_at(self._mean + off[:, None] * sd)[1])
         return bool((values[..., 0] >= -_ROUND_OFF * np.abs(values).max(axis=-1)).all())
-
-    @property
-    def width(self) -> int:
-        """Number K of predictors of each observation."""
-        return self._of.shape[1]
-
-    @property
-    def gaussian_in(self) -> int | None:
-        """Which of these factors are Gaussian in, given the others."""
-        return self._of.gaussian_in
 
     def expansion(self, eta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Log p, its gradient and minus its second derivatives in the predictor `gaussian_in`.
 
         At predictors (N, n K), of shape (N, n) each.
         """
-        first, bends = self._of.slopes_at(eta.reshape(-1, *self._of.shape))
+        first, bends = self._sites.slopes_at(eta.reshape(-1, *self._sites.shape))
         place = self.gaussian_in
-        return self._of.log_prob(eta), first[..., place], bends[..., place, place]
+        return self._sites.log_prob(eta), first[..., place], bends[..., place, place]
 
     def place(self, mean: FloatArray, spread: FloatArray) -> None:
         """Find the marginals of N(mean, spread spread')."""
-        self._mean = (self._factor @ mean).reshape(self._of.shape)
+        self._mean = (self.predictors.rows() @ mean).reshape(self._sites.shape)
         self._cov = self.predictors.covariances(spread)
         variance = np.einsum("ijj->ij", self._cov)
         ridge = _RIDGE * variance.mean(axis=1, keepdims=True) + 1e-300
@@ -216,7 +224,7 @@ class SeveralBlock(GroupBlock):
 
         Second derivatives are bounds of the Hessian, by the sums of its rows.
         """
-        k, sites = self._of.shape[1], self._of
+        k, sites = self._sites.shape[1], self._sites
 
         def log_prob(eta: FloatArray) -> FloatArray:
             return np.repeat(sites.log_prob(eta) / k, k, axis=-1)
@@ -227,10 +235,12 @@ class SeveralBlock(GroupBlock):
 
         def turned(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
             values, vectors = np.linalg.eigh(sites.slopes_at(eta.reshape(sites.shape))[1])
-            rows = vectors.swapaxes(1, 2) @ self._factor.reshape(*sites.shape, -1)
-            return rows.reshape(self._factor.shape), values.ravel()
+            rows = vectors.swapaxes(1, 2) @ self.predictors.rows().reshape(*sites.shape, -1)
+            return rows.reshape(self.predictors.rows().shape), values.ravel()
 
-        density = SiteLogDensity(log_prob, np.zeros(len(self._factor)), self._factor)
+        density = SiteLogDensity(
+            log_prob, np.zeros(len(self.predictors.rows())), self.predictors.rows()
+        )
         return Target(density, slopes, turned)
 
     def gradient(self, mean: FloatArray, spread: FloatArray) -> SeveralGradient:  # type: ignore[override]
@@ -242,15 +252,18 @@ class SeveralBlock(GroupBlock):
         factor = self.predictors.gradient(offset, sites.precision, mean, spread)
         tilted = self._tilted(cavity)
         nodes = cavity.mean + times(cavity.root, tilted.nodes)
-        flat = factor.reshape(self._factor.shape), offset.ravel(), nodes.reshape(len(nodes), -1)
+        flat = (
+            factor.reshape(self.predictors.rows().shape),
+            offset.ravel(),
+            nodes.reshape(len(nodes), -1),
+        )
         return SeveralGradient(*flat, tilted.weights)
 
     def about(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Tau and nu of the second-order expansions of log p at predictors, those of curvature."""
-        at = eta.reshape(self._of.shape)
-        first, bends = self._of.slopes_at(at)
-        values, vectors = np.linalg.eigh(bends)
-        precision = (vectors * np.maximum(values, 0.0)[:, None]) @ vectors.swapaxes(1, 2)
+        at = eta.reshape(self._sites.shape)
+        first, bends = self._sites.slopes_at(at)
+        precision = _clipped(bends, 0.0, np.inf)
         return precision.ravel(), (first + times(precision, at)).ravel()
 
     def _cavity(self) -> _Cavity:
@@ -267,21 +280,15 @@ class SeveralBlock(GroupBlock):
 
     def _tilted(self, cavity: _Cavity) -> _Tilted:
         by = self._about_mode if self.gaussian_in is None else self._given_others
-        nodes, logs = by(cavity)
-        log_mass = logsumexp(logs, axis=0)
-        weights = np.exp(logs - log_mass)
-        mean = np.einsum("jn,jnk->nk", weights, nodes)
-        off = nodes - mean
-        cov = _cut(np.einsum("jnk,jnl->nkl", weights[:, :, None] * off, off))
-        return _Tilted(log_mass, mean, cov, nodes, weights)
+        found = _Tilted.of(*by(cavity))
+        # A site has no negative precision.
+        return found._replace(cov=_clipped(found.cov, LEAST_SHRINKAGE, 1.0 - LEAST_SHRINKAGE))
 
     def _about_mode(self, cavity: _Cavity) -> tuple[FloatArray, FloatArray]:
         """White nodes (J, n, K), and the logs of what cavity times factor has at each."""
-        x, log_shares = _rule(self.width)
-        mode, root = self._mode_of(cavity)
-        nodes = mode + times(root, x[:, None])
-        logs = self._value(cavity, nodes) + np.linalg.slogdet(root)[1]
-        return nodes, logs + (log_shares + 0.5 * (x**2).sum(axis=1))[:, None]
+        nodes, logs = _nodes_about(*self._mode_of(cavity))
+        eta = cavity.mean + times(cavity.root, nodes)
+        return nodes, logs + self._sites.log_prob(eta.reshape(len(eta), -1))
 
     def _given_others(self, cavity: _Cavity) -> tuple[FloatArray, FloatArray]:
         """The same by nodes of the other predictors, the last one Gaussian given these.
@@ -295,38 +302,32 @@ class SeveralBlock(GroupBlock):
         variance = cov[:, place, place] - (gain * cov[:, others, place]).sum(axis=1)
         chol = np.linalg.cholesky(cov[:, others][:, :, others])
         centre, root = np.zeros((len(cov), k - 1)), np.broadcast_to(np.eye(k - 1), chol.shape)
-        for nodes in (_FIRST, _THEN):
-            x, log_shares = _rule(k - 1, nodes if k == 2 else None)
-            white = centre + times(root, x[:, None])
-            eta = np.empty((len(x), *cavity.mean.shape))
+        for last, size in enumerate((_FIRST, _THEN)):
+            white, logs = _nodes_about(centre, root, size if k == 2 else None)
+            eta = np.empty((len(white), *cavity.mean.shape))
             eta[..., others] = off = times(chol, white)
             eta[..., place] = (off * gain).sum(axis=2)
             eta += cavity.mean
-            _, slope, bend = self.expansion(eta.reshape(len(x), -1))
+            _, slope, bend = self.expansion(eta.reshape(len(eta), -1))
             left = variance / (1.0 + variance * bend)
             # At the middle of what is Gaussian: far from it differences would have no digits.
             eta[..., place] += left * slope
-            logs = self._of.log_prob(eta.reshape(len(x), -1))
+            logs += self._sites.log_prob(eta.reshape(len(eta), -1))
             logs += 0.5 * (np.log(left / variance) - (left * slope) ** 2 / variance)
-            logs += np.linalg.slogdet(root)[1] - 0.5 * (white**2).sum(axis=2)
-            logs += (log_shares + 0.5 * (x**2).sum(axis=1))[:, None]
-            logs = np.where(np.isnan(logs), -np.inf, logs)
-            weights = np.exp(logs - logsumexp(logs, axis=0))
-            centre = np.einsum("jn,jnk->nk", weights, white)
-            off = white - centre
-            cov = np.einsum("jnk,jnl->nkl", weights[:, :, None] * off, off)
-            root = np.linalg.cholesky(cov + _RIDGE * np.eye(k - 1))
+            if not last:
+                found = _Tilted.of(white, logs)
+                centre, root = found.mean, np.linalg.cholesky(found.cov + _RIDGE * np.eye(k - 1))
         # Three nodes have the moments of a Gaussian.
         inner, log_inner = _rule(1, 3)
         eta = np.repeat(eta[None], 3, axis=0)
         eta[..., place] += np.sqrt(left) * inner[:, :, None]
-        found = times(cavity.inverse, eta.reshape(-1, *cavity.mean.shape) - cavity.mean)
-        return found, (logs + log_inner[:, None, None]).reshape(len(found), -1)
+        nodes = times(cavity.inverse, eta.reshape(-1, *cavity.mean.shape) - cavity.mean)
+        return nodes, (logs + log_inner[:, None, None]).reshape(len(nodes), -1)
 
     def _value(self, cavity: _Cavity, white: FloatArray) -> FloatArray:
         """Log of cavity times factor, the cavity being 1 in its middle, for (J, n, K)."""
         eta = cavity.mean + times(cavity.root, white)
-        found = self._of.log_prob(eta.reshape(len(eta), -1)) - 0.5 * (white**2).sum(axis=2)
+        found = self._sites.log_prob(eta.reshape(len(eta), -1)) - 0.5 * (white**2).sum(axis=2)
         return np.where(np.isnan(found), -np.inf, found)
 
     def _mode_of(self, cavity: _Cavity) -> tuple[FloatArray, FloatArray]:
@@ -336,7 +337,7 @@ class SeveralBlock(GroupBlock):
         value = self._value(cavity, u[None])[0]
         # Later sweeps go on where the last one ended.
         for _ in range(_STEPS if self._mode is None else _AGAIN):
-            gradient, bends = self._of.slopes_at(cavity.mean + times(cavity.root, u))
+            gradient, bends = self._sites.slopes_at(cavity.mean + times(cavity.root, u))
             values, vectors = np.linalg.eigh(turn @ bends @ cavity.root)
             values = 1.0 + np.maximum(values, 0.0)
             along = times(vectors.swapaxes(1, 2), times(turn, gradient) - u) / values
@@ -357,22 +358,22 @@ class SeveralBlock(GroupBlock):
         return u, vectors / np.sqrt(values)[:, None]
 
     def _of_predictors(self, tau: FloatArray, nu: FloatArray) -> OfPredictors:
-        n, k = self._of.shape
+        n, k = self._sites.shape
         return OfPredictors(tau.reshape(n, k, k), nu.reshape(n, k), np.zeros(0))
 
     def _proper(self, tau: FloatArray) -> NDArray[np.bool_]:
-        n, k = self._of.shape
+        n, k = self._sites.shape
         proper = np.linalg.eigvalsh(tau.reshape(n, k, k))[:, 0] >= 0.0
         kept = super()._proper(tau)[: tau.size].reshape(n, k, k)
         proper &= kept.diagonal(axis1=1, axis2=2).all(axis=1)
         return np.concatenate([np.repeat(proper, k * k), np.repeat(proper, k)])
 
     def _scales(self) -> tuple[FloatArray, FloatArray]:
-        sd = np.sqrt(self._variance).reshape(self._of.shape)
+        sd = np.sqrt(self._variance).reshape(self._sites.shape)
         return (sd[:, :, None] * sd[:, None, :]).ravel(), sd.ravel()
 
     def _tiles(self, n_draws: int) -> list[tuple[slice, slice]]:
-        size = max(1, PREDICTORS // max(len(self._factor), 1))
+        size = max(1, PREDICTORS // max(len(self.predictors.rows()), 1))
         return [(slice(None), draws) for draws in slices_of(n_draws, size)]
 
     def _slices(self, n_draws: int) -> list[slice]:
@@ -389,11 +390,24 @@ def _matching(cavity: _Cavity, tilted: _Tilted) -> tuple[FloatArray, FloatArray]
     return precision, shift
 
 
-def _cut(cov: FloatArray) -> FloatArray:
-    """Covariances within that of a white cavity: a site has no negative precision."""
-    values, vectors = np.linalg.eigh(cov)
-    values = np.clip(values, LEAST_SHRINKAGE, 1.0 - LEAST_SHRINKAGE)
+def _clipped(matrices: FloatArray, least: float, most: float) -> FloatArray:
+    """Symmetric matrices with eigenvalues within limits."""
+    values, vectors = np.linalg.eigh(matrices)
+    values = np.clip(values, least, most)
     return np.asarray((vectors * values[:, None]) @ vectors.swapaxes(1, 2))
+
+
+def _nodes_about(
+    mean: FloatArray, root: FloatArray, size: int | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Nodes (J, n, k) for N(mean, root root'), and the logs of their weights; see `_rule`.
+
+    By these a function is integrated times the standard normal density.
+    """
+    x, log_shares = _rule(mean.shape[1], size)
+    nodes = mean + times(root, x[:, None])
+    logs = (log_shares + 0.5 * (x**2).sum(axis=1))[:, None] - 0.5 * (nodes**2).sum(axis=2)
+    return nodes, logs + np.linalg.slogdet(root)[1]
 
 
 @lru_cache

@@ -277,7 +277,6 @@ _TRACED = ("local_useless_switch",)
 
 def _plain(*excluded: str) -> Mode:
     """A mode without what would run element by element in Python: fused loops and powers."""
-    # Before constants are computed.
     return (
         Mode(linker=PlainLinker(), optimizer="fast_run")
         .excluding("fusion", "local_pow_to_nested_squaring", *_TRACED, *excluded)
