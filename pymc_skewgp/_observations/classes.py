@@ -418,12 +418,15 @@ class Softmax(_Classes, ClosedFormSites):
         return {"p_mean": p, "p_mean_se": error}
 
 
-_COPIES = 4  # draws of f given each component, of which there are hundreds
+_VALUES, _COPIES = 2**12, 4  # draws of f at least: in all, and given each component
 
 
 def _softmax_given(means: FloatArray, cov: FloatArray, rng: np.random.Generator) -> FloatArray:
     values, vectors = np.linalg.eigh(cov)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
-    # Mirrored, so that the mean is met whatever is drawn.
-    half = rng.standard_normal((_COPIES // 2, *means.shape)) @ root.T
-    return np.asarray(softmax(means + np.concatenate([half, -half]), axis=-1).mean(axis=0))
+    size, k = means.shape
+    copies = max(_COPIES, -(-_VALUES // size))
+    # Evenly spaced, in no order: that of the components is one of theirs.
+    white = ndtri(uniform_points(k, copies * size, 1, rng)).T
+    f = means + rng.permutation(white).reshape(copies, size, k) @ root.T
+    return np.asarray(softmax(f, axis=-1).mean(axis=0))

@@ -16,7 +16,7 @@ from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
 # What weights leave as it is.
 _OF_THE_LIKELIHOOD = (
     "predicted_dims", "has_kinks", "divisible", "coords", "observed", "predictive_draws",
-    "predictive_summary", "predictive_quantiles",
+    "predictive_summary", "predictive_quantiles", "n_functions", "function_dim", "gaussian_in",
 )  # fmt: skip
 
 
@@ -32,7 +32,8 @@ class Weighted(ClosedFormSites):
     ----------
     likelihood : object of ``pymc_skewgp.likelihoods``
         One of `BernoulliLogit`, `BinomialLogit`, `Poisson`, `NegativeBinomial`, `Gamma`,
-        `OrderedLogit`, `StudentT` and `Laplace`.
+        `OrderedLogit`, `StudentT`, `Laplace`, `Softmax`, `HeteroscedasticGaussian`,
+        `ZeroInflatedPoisson` and `BetaBinomial`.
     weights : array_like, shape (n,)
         One a row of the data, 0 or more; a number stands for all.
 
@@ -69,7 +70,7 @@ class Weighted(ClosedFormSites):
     def __post_init__(self) -> None:
         if not isinstance(self.likelihood, SiteLikelihood) or isinstance(self.likelihood, Weighted):
             raise TypeError(
-                "Weighted takes a likelihood of one predictor such as BernoulliLogit() or "
+                "Weighted takes a likelihood without rows such as BernoulliLogit() or "
                 f"Poisson(), got {self.likelihood!r}: for labels use BernoulliLogit, for Gaussian "
                 "noise divide sigma by the square roots of the weights."
             )
@@ -97,16 +98,20 @@ class Weighted(ClosedFormSites):
         plain, weights = self.likelihood.functions(y), self._weights(y.shape[0])
         counts = weights > 0
 
-        def power(values: FloatArray) -> FloatArray:
+        several = self.likelihood.n_functions(y) > 1
+
+        def power(values: FloatArray, axes: int = 0) -> FloatArray:
+            shape = (-1, *(axes * several * (1,)))
+            own, out = weights.reshape(shape), np.zeros(values.shape)
             # Without weight nothing is impossible: 0 times -inf is 0 here.
-            return np.multiply(values, weights, where=counts, out=np.zeros(values.shape))
+            return np.multiply(values, own, where=counts.reshape(shape), out=out)
 
         def log_prob(eta: FloatArray) -> FloatArray:
             return power(plain.log_prob(eta))
 
         def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
             first, second = plain.slopes(eta)
-            return power(first), power(second)
+            return power(first, 1), power(second, 2)
 
         return FactorFunctions(log_prob, slopes)
 

@@ -195,6 +195,50 @@ def test_forecasts_at_the_data(name):
         assert abs(first["p_mean"].item() - weights @ expit(a)) < 5 * first["p_mean_se"].item()
 
 
+def test_weights_repeat_observations():
+    """Twice as a weight, and as rows: an error of the difference by both."""
+    x, y, known = np.arange(4.0), np.array([0, 2, 1, 0]), sg.likelihoods.Softmax(n_classes=3)
+    once, twice = np.arange(3), np.array([0, 1, 1, 2])
+    a = _gp().posterior(x, y, likelihood=known, weights=[1, 2, 1, 0])
+    b = _gp().posterior(x[twice], y[twice], likelihood=known)
+    error = np.hypot(*(p.log_marginal_likelihood.std_error for p in (a, b)))
+    gap = a.log_marginal_likelihood.value - b.log_marginal_likelihood.value
+    assert abs(gap) < 4 * error  # a false alarm in 16,000
+    alone = _gp().posterior(x[once], y[once], likelihood=known).log_marginal_likelihood.value
+    assert a.log_marginal_likelihood.value < alone - 0.5  # the second weight counts
+
+
+def test_signs_at_pseudo_points():
+    """By draws of the prior, which are turned until every function is positive at the point."""
+    rng, x, y = np.random.default_rng(0), np.array([0.0, 1.5]), np.array([0, 2])
+    at = np.append(x, 1.0)
+    root = np.linalg.cholesky(np.exp(-0.5 * np.subtract.outer(at, at) ** 2 / LS**2))
+    f = np.einsum("ij,njk->nik", root, rng.standard_normal((400_000, 3, 3)))
+    f *= np.sign(f[:, 2:])
+    p = np.exp(f[:, [0, 1], y] - logsumexp(f[:, :2], axis=2)).prod(axis=1)
+    gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=LS), pseudo_points=[[1.0]])
+    known = sg.likelihoods.Softmax(n_classes=3)
+    found = gp.posterior(x, y, likelihood=known).log_marginal_likelihood
+    error = np.hypot(found.std_error, p.std() / p.mean() / np.sqrt(p.size))
+    assert abs(found.value - np.log(p.mean())) < 4 * error  # a false alarm in 16,000
+    assert error < 0.01
+
+
+@EACH
+def test_gaussian_approximations_are_compared(name):
+    """EP's and Laplace's evidence are near the exact one, Laplace's off by more."""
+    likelihood, _, y, _, coregion = CASES[name]
+    if coregion is not None:
+        return
+    found = sg.compare_approximations(
+        _gp(), X[: y.size], y, likelihood=likelihood, draws=200, chains=1, progressbar=False
+    )
+    evidence = found.table["evidence"]
+    exact = _posterior_nodes(name)[2]
+    assert abs(evidence["ep"] - exact) < 0.05
+    assert abs(evidence["ep"] - exact) < abs(evidence["laplace"] - exact) < 1.0
+
+
 def test_class_probabilities_by_quadrature():
     likelihood, _, y, log_prob, _ = CASES["classes"]
     posterior = _gp().posterior(X[:1], y, likelihood=likelihood, n_draws=4096)
@@ -273,7 +317,7 @@ def test_functions_of_a_model():
     error = found.attrs["log_evidence_se"]
     # Four standard errors, a false alarm in 16,000.
     assert abs(found.attrs["log_evidence"] - evidence) < 4 * error
-    assert error < 0.01
+    assert error < 0.02  # of 1,000 draws
     assert found["f"].sizes["f_dim_0"] == 2
 
 
