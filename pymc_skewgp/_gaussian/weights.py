@@ -235,6 +235,13 @@ def systematic_resample(log_weights: FloatArray, n: int, rng: np.random.Generato
     return rng.permutation(np.minimum(chosen, log_weights.size - 1))
 
 
+def resample_together(log_weights: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
+    """The same with copies side by side, where the effective sample size of a chain sees them."""
+    chosen = systematic_resample(log_weights, n, rng)
+    place = rng.random(log_weights.size)
+    return chosen[np.argsort(place[chosen], kind="stable")]
+
+
 def metropolis_resample(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
     """Indices of a chain of independence Metropolis over the draws, started at a weighted pick.
 

@@ -26,8 +26,10 @@ from pymc_skewgp._gaussian.linalg import low_rank_factor, symmetric
 from pymc_skewgp._gaussian.tilted import SiteFactors, Tilted
 from pymc_skewgp._gaussian.weights import (
     Estimate,
+    log_mean_exp,
     normalized_weights,
-    systematic_resample,
+    relative_ess,
+    resample_together,
 )
 from pymc_skewgp._learn.factor_rows import (
     VALUE_TOLERANCE,
@@ -49,6 +51,8 @@ from pymc_skewgp._posterior.evidence_gradient import (
 )
 from pymc_skewgp._posterior.site_evidence import NEGLIGIBLE, FactorTerms
 from pymc_skewgp._validation import FloatArray
+
+_TINY = 1e-300  # instead of 0
 
 
 class FactorEvidence:
@@ -172,7 +176,7 @@ class Drawn(NamedTuple):
 
     def resampled(self, count: int, rng: np.random.Generator) -> FloatArray:
         """So many of them, with equal weights."""
-        return self.draws[systematic_resample(self.log_weights, count, rng)]
+        return self.draws[resample_together(self.log_weights, count, rng)]
 
 
 def drawn_together(
@@ -425,10 +429,44 @@ def drawn_alone(
         found, log_weights = Estimate(ep.log_prob, 0.0, 1.0, -np.inf), np.zeros(n_draws)
     else:
         rows, sampler = factor_sampler(terms, sites, start)
-        drawn = sampler.singles(n_draws, rng)
-        assert drawn.log_prob is not None
-        c, log_weights, found = drawn.draws, drawn.log_weights, drawn.log_prob
+        return _drawn_by(sampler, rows, n_draws, rng)
     return Drawn(found, rows.own.in_order(c), log_weights)
+
+
+# Draws of one point from which on errors of their variances are to be as they say: effective ones
+# over these draws, of the predictor of which there are fewest among some, in so many runs at most.
+_MANY, _EFFECTIVE, _SOME, _RUNS = 1000, 2.0, 256, 4
+
+
+def _drawn_by(
+    sampler: SiteSampler, rows: FactorRows, n_draws: int, rng: np.random.Generator
+) -> Drawn:
+    """Draws in the order of the terms.
+
+    Weights that go with squares of a predictor leave fewer of these than of the draws, which are
+    resampled to equal weights: ArviZ does not see it.
+    """
+    factor = rows.terms.factor[:: 1 + rows.terms.n_rows // _SOME]
+    runs: list[Drawn] = []
+    while not runs or (n_draws >= _MANY and len(runs) < _RUNS):
+        new = sampler.singles(n_draws, rng)
+        assert new.log_prob is not None
+        level = new.log_prob.value - log_mean_exp(new.log_weights)  # of tempered draws any
+        c = rows.own.in_order(new.draws)
+        runs.append(Drawn(new.log_prob, c, new.log_weights + level))
+        c, log_weights = (np.concatenate(x) for x in list(zip(*runs, strict=True))[1:])
+        weights = normalized_weights(log_weights)
+        squares = c @ factor.T
+        squares = (squares - weights @ squares) ** 2 * weights[:, None]
+        # 3 for a Gaussian and equal weights: the fourth moment over the square of the second.
+        share = 3.0 * squares.sum(axis=0) ** 2 / np.maximum((squares**2).sum(axis=0), _TINY)
+        if share.min() >= _EFFECTIVE * n_draws:
+            break
+    found = [run.log_prob for run in runs]
+    error = float(np.linalg.norm([x.std_error for x in found])) / len(runs)
+    k = max(x.pareto_k for x in found)
+    estimate = Estimate(log_mean_exp(log_weights), error, relative_ess(log_weights), k)
+    return Drawn(estimate if len(runs) > 1 else found[0], c, log_weights)
 
 
 def log_likelihood_at(terms: FactorTerms, sites: SitesGiven | None, c: FloatArray) -> float:

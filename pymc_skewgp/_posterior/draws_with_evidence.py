@@ -14,7 +14,7 @@ import numpy as np
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian import covariance, truncated, twisted
 from pymc_skewgp._gaussian import escalation as policy
-from pymc_skewgp._gaussian.weights import systematic_resample
+from pymc_skewgp._gaussian.weights import resample_together, systematic_resample
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.observations import Observations, intervals, points, stacked
 from pymc_skewgp._observations.sites import Sites
@@ -91,11 +91,11 @@ def draws_with_evidence(
             given = case.given
             sampler = policy.RectangleSampler(given.cov, given.lower, given.upper)
             latent = draw_latent(sampler, size, "twisted", rng, n_pseudo_points=skip)
-            chosen = systematic_resample(latent.log_weights, count, rng)
+            chosen = resample_together(latent.log_weights, count, rng)
             f = given.draw(latent.draws, rng, chosen, skip=skip)
         else:
             given, latent = own.given, pairs.singles(size, rng)
-            chosen = systematic_resample(latent.log_weights, count, rng)
+            chosen = resample_together(latent.log_weights, count, rng)
             f = latent.draws[chosen] @ given.factor[skip:].T + given.mean[skip:]
         found = latent.log_prob
         assert found is not None  # these samplers always know it
