@@ -25,7 +25,7 @@ LAYERS = {
     "gaussian": ("_gaussian", "numba llvmlite arviz_stats"),
     "sun": ("_sun", ""),
     "observations": ("_observations likelihoods", ""),
-    "_posterior": ("_posterior approximations", "xarray"),
+    "_posterior": ("_posterior approximations", "xarray arviz_base"),
     "mcmc": ("_mcmc", ""),
     "ops": ("_model.ops", "pytensor"),
     "model": ("_model cov", "pymc rich cloudpickle"),
