@@ -212,6 +212,7 @@ PUBLIC = {
     "_diagnostics.sbc:sbc": "a whole calibration in one call",
     "_learn.hyperparameters:find_hyperparameters": "a whole search in one call",
     "_learn.integrate:integrate": "a whole integral in one call",
+    "_learn.predict:predict": "every result, and what it may lack",
     "_model.distributions.marginal:MarginalProbit.dist": "five parameters, two forms of one",
     "_model.gp.skewgp:SkewGP.marginal_likelihood": "data, and how to integrate",
     "_model.gp.skewgp:SkewGP.sample_latent": "a trace, data, and how to draw",

@@ -25,8 +25,8 @@ from xarray import Dataset, DataTree
 from pymc_skewgp._learn.averaging.model_functions import at_draws
 from pymc_skewgp._model.distributions.marginal import MarginalRV
 from pymc_skewgp._model.distributions.unified_skew_normal import (
+    UnifiedSkewNormal,
     UnifiedSkewNormalRV,
-    unified_skew_normal,
 )
 from pymc_skewgp._model.gp.latent_draws import data_as_sampled, posterior_draws, values_of
 from pymc_skewgp._model.ops.densities import sun_given, sun_of_process
@@ -196,7 +196,10 @@ def _said_what_lacks(model: pm.Model, rows: NewData) -> Iterator[None]:
         same = [
             x.name
             for x in model.data_vars
-            if x.name not in rows.values and x not in observed and x.ndim and x.shape[0].eval() in n
+            if x.name not in rows.values
+            and x not in observed
+            and x.ndim
+            and int(x.shape[0].eval()) in n
         ]
         raise ValueError(
             "the model does not go together with the new rows. "
@@ -412,7 +415,7 @@ def _continued(name: str, new: Any, own: Any, axis: int, old: int) -> Any:
             "Gaussian processes, MvNormal and random walks."
         )
     given = sun_given(sun, pt.specify_shape(own, (old,)))
-    return unified_skew_normal(*given)
+    return UnifiedSkewNormal.dist(**given._asdict())
 
 
 def _tree(

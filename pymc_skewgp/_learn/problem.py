@@ -20,7 +20,7 @@ from pymc_skewgp._learn.rows.rows_objective import approximation_of, latent_grap
 from pymc_skewgp._model.gp.exact_posterior import can_be_integrated, inputs_of
 from pymc_skewgp._model.gp.process import as_coregion_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
+from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process, pymc_model
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._model.ops.plain_mode import untraced
@@ -64,8 +64,8 @@ class Observed(int):
 
     def __new__(cls, of: TrainingData) -> Self:
         """Of a model, or of a SkewGP and its data."""
-        if isinstance(of.model, pm.Model):
-            model = of.model
+        model = pymc_model(of.model)
+        if isinstance(model, pm.Model):
             count = sum(np.size(model.rvs_to_values[rv].eval()) for rv in model.observed_RVs)
         else:
             count = sum(np.size(y) for _, y, _ in kinds_of(of.X, of.y, of.likelihood).values())
@@ -96,6 +96,14 @@ def names_of_likelihoods(X: Any, y: Any, likelihood: Any, weights: Any = None) -
             name += f" ({FRACTIONAL})"
         found.append(f"{kind}: {name}" if kind else name)
     return ", ".join(found)
+
+
+def attributes_of_data(of: TrainingData, given: Any) -> dict[str, Any]:
+    """What a result keeps of what it is of, by name; `given` may be what the model is inside of."""
+    found: dict[str, Any] = {"n_observed": Observed(of._replace(model=given))}
+    if of.X is not None:
+        found["likelihood"] = names_of_likelihoods(of.X, of.y, of.likelihood)
+    return found
 
 
 class ProcessObjective(NamedTuple):

@@ -263,7 +263,7 @@ class TestManyKinds:
 
     def test_several_functions_keep_the_order_of_their_names(self):
         classes = sg.likelihoods.MultinomialProbit(categories=["low", "high", "mid"])
-        found = self.same(plain_gp(), X, ["mid", "low", "low", "high"], likelihood=classes)
+        found = self.same(plain_gp(), X, [2, 0, 0, 1], likelihood=classes)
         assert found["category"].to_numpy().tolist() == ["low", "high", "mid"]
 
     def test_ordered_categories(self):
@@ -328,6 +328,16 @@ class TestOtherResults:
             for result in (integrated[1], integrated[0].posterior(X, [0, 1, 1, 0])):
                 found = summary(sg.predict(result, XNEW, random_seed=1, **QUIET))
                 np.testing.assert_allclose(found["quantile"], [0.25, 0.5, 0.75])
+        mean, cov, _ = regression()
+        posterior = integrated[0].posterior(X, Y, likelihood=sg.likelihoods.Gaussian(0.3))
+        with az.rc_context({"stats.ci_prob": 0.8, "stats.ci_kind": "hdi"}):
+            for result in (integrated[1], posterior):
+                found = summary(sg.predict(result, XNEW, random_seed=1, **QUIET))
+                sd = np.sqrt(np.diag(cov))
+                near(found, "f_hdi", mean + norm.ppf([[0.1], [0.9]]) * sd)
+                # Roughly as far off as said: not ten times as near.
+                off = np.abs(found["f_hdi"] - mean - norm.ppf([[0.1], [0.9]]) * sd)
+                assert float((off / found["f_hdi_se"]).max()) > 0.1
         assert "f_quantile" not in summary(sg.predict(integrated[1], XNEW, quantiles=[], **QUIET))
 
     def test_some_of_the_draws(self, integrated):

@@ -324,8 +324,7 @@ def integration_problem(
         if any(x is not None for x in data[1:]) or Xnew is not None:
             raise ValueError(
                 "X, y, likelihood, coregion and Xnew go with a SkewGP: a model has its data in it. "
-                "Use integrate(gp, X, y, ...), or SkewGP.sample_latent(idata, Xnew=...) with the "
-                "result of integrate(model)."
+                "Use integrate(gp, X, y, ...), or predict with the result of integrate(model)."
             )
         own = in_covariance_coordinates(model.root)
         return problem_of_model(own, collapse_model(own, drawn=drawn), start)

@@ -103,20 +103,15 @@ class DrawFunction:
         With chain and draw.
     outputs : list of TensorVariable
         What to compute, of random variables that `trace` has.
-    further : dict, optional
-        Other inputs of `outputs`, and their values for each draw, (chain, draw, ...).
     """
 
-    def __init__(
-        self, trace: Dataset, outputs: list[Any], further: dict[Any, FloatArray] | None = None
-    ) -> None:
-        further = further or {}
+    def __init__(self, trace: Dataset, outputs: list[Any]) -> None:
         known = set(map(str, trace.data_vars))
-        needed = hyperparameters(outputs, known, list(further), "idata.posterior")
+        needed = hyperparameters(outputs, known, [], "idata.posterior")
         inputs = [node.type() for node in needed]
         given = dict(zip(needed, inputs, strict=True))
-        self._function = plain_function([*inputs, *further], outputs, given)
-        self._values = [values_of(trace, node.name) for node in needed] + list(further.values())
+        self._function = plain_function(inputs, outputs, given)
+        self._values = [values_of(trace, node.name) for node in needed]
         self.shape = (trace.sizes["chain"], trace.sizes["draw"])
 
     def each(
@@ -129,6 +124,21 @@ class DrawFunction:
             indices = [indices[i] for i in short_path(np.concatenate(flat, axis=1))]
         for index in track(indices, description, disable=not progressbar):
             yield index, self._function(*(value[index] for value in self._values))
+
+    def each_distinct(
+        self, description: str, progressbar: bool
+    ) -> Iterator[tuple[tuple[NDArray[np.intp], ...], list[Any]]]:
+        """Indices of all draws of which the outputs are the same, as arrays, and the outputs."""
+        size = int(np.prod(self.shape))
+        flat = [value.reshape(size, -1).astype(np.float64) for value in self._values]
+        table = np.concatenate([np.zeros((size, 1)), *flat], axis=1)
+        _, which = np.unique(table, axis=0, return_inverse=True)
+        order = np.argsort(which.ravel(), kind="stable")
+        groups = np.split(order, np.cumsum(np.bincount(which.ravel()))[:-1])
+        for group in track(groups, description, disable=not progressbar):
+            index = np.unravel_index(group, self.shape)
+            first = tuple(int(i[0]) for i in index)
+            yield index, self._function(*(value[first] for value in self._values))
 
 
 # Draws of latent functions, and what follows from them draw by draw, as a DataTree.
@@ -541,15 +551,10 @@ class LatentGivenData:
         """Lists of one for each kind of data, an entry a draw, shape (chain, draw)."""
         shape = trace.sizes["chain"], trace.sizes["draw"]
         found = np.empty(shape, dtype=object)
-        if not self.random:
-            found.ravel()[:] = [[x.likelihood for x in self.sets]] * found.size
-            return found
-        known: dict[bytes, list[base.Likelihood]] = {}
-        for index, random in DrawFunction(trace, self.random).each("", False):
-            key = b"".join(np.asarray(x).tobytes() for x in random)
-            if key not in known:
-                known[key] = [x.likelihood for x in self._sets_at(random)]
-            found[index] = known[key]
+        for index, random in DrawFunction(trace, self.random).each_distinct("", False):
+            own = [x.likelihood for x in self._sets_at(random)]
+            for each in zip(*index, strict=True):
+                found[each] = own
         return found
 
     def _sets_at(self, random: list[FloatArray]) -> DataSets:

@@ -21,11 +21,10 @@ from pymc_skewgp._model.gp.latent_draws import (
     refuse_name,
     values_of,
 )
-from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt, process_beyond
-from pymc_skewgp._model.ops.densities import sun_given
+from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt
 from pymc_skewgp._observations.likelihood import as_inputs
 from pymc_skewgp._observations.new_rows import NewRows, RowNumbers, as_new_rows
-from pymc_skewgp._sun.parameters import SunParameters, sun_draws
+from pymc_skewgp._sun.parameters import SunParameters, draws_beyond
 from pymc_skewgp._validation import FloatArray
 
 _JITTER = 1e-6  # as `prior` has it
@@ -106,10 +105,9 @@ def continue_latent(gp: Any, idata: DataTree, known: FunctionAt, wanted: Wanted)
     trace = posterior_draws(idata)
     values = values_of(trace, known.f.name)
     _refuse_other_inputs(known, values)
-    f = pt.vector("f at the data", dtype=known.f.dtype)
     with data_as_sampled(idata, [known.f]):
-        sun = process_beyond(gp, known, f, new.X, known.jitter)
-        drawn = _drawn(trace, sun, {f: values}, name, wanted)
+        joint = process.process_at(gp, [known.X, new.X], known.jitter)
+        drawn = _drawn(trace, joint, values, wanted)
     nothing = np.zeros(drawn.shape[:2])
     found = LatentDraws(name, drawn, nothing, nothing, new, False, wanted.probs)
     return latent_tree(trace, (), found, wanted.rng)
@@ -124,14 +122,12 @@ def continue_with_data(gp: Any, idata: DataTree, data: DataOfModel, wanted: Want
     names = [x.named(wanted.name or "f") for x in latent.sets]
     shape = trace.sizes["chain"], trace.sizes["draw"]
     values = np.concatenate([values_of(trace, x).reshape(*shape, -1) for x in names], axis=2)
-    f = pt.vector("f at the data")
     kinds = data.known()
     k = max(x.n_functions for x in kinds)
     parts = [*data.values(kinds), process.ValuesAt(new.X, k)]
     coregion = process.as_coregion_graph(data.coregion, k)
     joint = process.process_of_values(gp, parts, _JITTER, coregion)
-    sun = sun_given(joint, pt.specify_shape(f, (values.shape[2],)))
-    drawn = _drawn(trace, sun, {f: values}, "f", wanted)
+    drawn = _drawn(trace, joint, values, wanted)
     nothing = np.zeros(shape)
     likelihoods = latent.likelihoods(trace)
     found = LatentDraws("f", drawn, nothing, likelihoods, new, False, wanted.probs)
@@ -151,18 +147,17 @@ def has_functions(idata: Any, data: DataOfModel, name: str | None) -> bool:
     return True
 
 
-def _drawn(
-    trace: Dataset, sun: Any, further: dict[Any, FloatArray], name: str, wanted: Wanted
-) -> FloatArray:
-    """A draw for each draw of what the parameters depend on, shape (chain, draw, q)."""
-    function = DrawFunction(trace, list(sun), further)
-    found: FloatArray | None = None
-    for index, arrays in function.each(f"Drawing {name}", wanted.progressbar):
+def _drawn(trace: Dataset, joint: Any, values: FloatArray, wanted: Wanted) -> FloatArray:
+    """The last values of a process given the first, (chain, draw, n), for each draw."""
+    function = DrawFunction(trace, list(joint))
+    parts = []
+    for index, arrays in function.each_distinct("Drawing f at new inputs", wanted.progressbar):
         with no_warnings():  # of the jitter that f at one of the data needs
-            x = sun_draws(SunParameters(*arrays), 1, wanted.rng)[0]
-        found = np.empty((*function.shape, x.size)) if found is None else found
+            sun = SunParameters(*arrays)
+            parts.append((index, draws_beyond(sun, values[index], wanted.rng)))
+    found = np.empty((*values.shape[:2], parts[0][1].shape[1]))
+    for index, x in parts:
         found[index] = x
-    assert found is not None
     return found
 
 

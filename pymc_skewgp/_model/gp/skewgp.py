@@ -282,7 +282,7 @@ class SkewGP:
             raise ValueError(
                 "conditional needs the latent function: call prior(name, X) first or pass "
                 "given={'X': ..., 'f': ...}. After marginal_likelihood, whose latent function is "
-                "integrated out, use sample_latent(idata, Xnew=...)."
+                "integrated out, use sg.predict(idata, Xnew, gp=gp)."
             )
         Xnew = process.as_input_graph("Xnew", Xnew, self.n_columns)
         return variables.skew_normal(
@@ -466,6 +466,9 @@ class SkewGP:
         After `marginal_likelihood`, or with `X` and `y`, f is drawn from its exact posterior given
         the data, with one of `n_candidates` weighted draws of u, picked by weight: off by the
         weights' relative variance (a few hundredths as a rule) over `n_candidates`.
+
+        `predict` has what follows at new points with summaries and errors, for results of every
+        kind; this method also f at the data, and what follows there.
 
         Data made by ``pm.Data`` are those in ``idata.constant_data``, whatever ``pm.set_data`` has
         changed since.
