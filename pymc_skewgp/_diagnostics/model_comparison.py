@@ -117,7 +117,7 @@ def compare(results: Mapping[str, Any], *, loo: bool = True) -> pd.DataFrame:
     ... )
     >>> table = sg.compare({"long": long, "short": short})
     >>> table["log_evidence_diff"].round(0).to_dict()
-    {'short': 0.0, 'long': -102.0}
+    {'short': 0.0, 'long': -185.0}
     """
     if not isinstance(results, Mapping):
         raise TypeError(f"results must be a mapping by name, got {type(results).__name__}.")

@@ -25,12 +25,16 @@ from pymc_skewgp._model.graph.collapsed import is_wrapped
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.draw_summary import highest_density
 from pymc_skewgp._posterior.output import as_probabilities
-from pymc_skewgp._posterior.posterior import DataOfOneKind, SkewGPPosterior
+from pymc_skewgp._posterior.posterior import MOST_DENSE_ROWS, DataOfOneKind, SkewGPPosterior
 from pymc_skewgp._validation import Seed, as_count, as_generator
 
 _GROUPS = ("predictions", "predictions_summary", "predictions_constant_data")
 _DRAWS, _CHAINS = 1000, 4
 _JITTER = 1e-6  # as pm.gp has it
+_OF_MANY_ROWS = (
+    "f of an approximated prior, or of more rows than it is drawn at, does not go on from its "
+    "draws: give the new inputs in the call, sg.integrate(gp, X, y, Xnew=Xnew)."
+)
 
 
 def predict(
@@ -284,25 +288,25 @@ class _Given(NamedTuple):
         if gp is None:
             raise ValueError(_no_process(self.model or (None if of is None else of.model)))
         gp = _as_skew_gp(gp)
-        gp.refuse_approximation("predict")
+        if of is not None and of.model is gp and self.X is None:
+            if gp.approximation not in (None, "auto") or int(Observed(of)) > MOST_DENSE_ROWS:
+                raise ValueError(_OF_MANY_ROWS)
+            own = data_of_model(gp, of.X, of.y, of.likelihood, of.coregion)
+            if not new_inputs.has_functions(idata, own, self.name):
+                raise ValueError(_OF_MANY_ROWS)
+            return gp, own
+        gp.refuse_approximation("predict from draws")
         data = new_inputs.given_data(gp, self.X, self.y, self.likelihood, self.coregion)
         if data is not None:
             return gp, data
-        if of is not None and of.model is gp:
-            data = data_of_model(gp, of.X, of.y, of.likelihood, of.coregion)
-        elif new_inputs.function_in(gp, idata, self.name) is None and not gp._data:
-            data = self._stored(gp, idata)
-        elif self.likelihood is not None:
+        if new_inputs.function_in(gp, idata, self.name) is None and not gp._data:
+            return gp, self._stored(gp, idata)
+        if self.likelihood is not None:
             raise ValueError(
                 "likelihood goes with X and y, the data that it is of: give all three, or in a "
                 "model new rows of its pm.Data, sg.predict(result, {...}, model=model)."
             )
-        if data is not None and not new_inputs.has_functions(idata, data, self.name):
-            raise ValueError(
-                "the result has no draws of f at its data, as of many rows: predict with "
-                "integrate(gp, X, y, Xnew=Xnew)."
-            )
-        return gp, data
+        return gp, None
 
     def _stored(self, gp: SkewGP, idata: DataTree) -> DataOfModel | None:
         """Data that stand beside the draws, as `integrate(gp, X, y)` has them."""
@@ -310,11 +314,11 @@ class _Given(NamedTuple):
             return None
         observed, constant = idata["observed_data"], idata["constant_data"]
         under = idata["posterior"].attrs.get("likelihood")
-        if under is None:
-            return None
+        if under is None and self.likelihood is None:
+            return None  # f alone
         plain = set(observed.data_vars) == {"y"} and "X" in constant
         found = names_of_likelihoods(0, 0, self.likelihood)
-        if not plain or under != found:
+        if not plain or under not in (None, found):
             data = "likelihood=..." if plain else "X=X, y=y, likelihood=..."
             raise ValueError(
                 f"the result, read from a file, is of data under {under}: give them, "

@@ -66,9 +66,13 @@ class Observed(int):
         """Of a model, or of a SkewGP and its data."""
         model = pymc_model(of.model)
         if isinstance(model, pm.Model):
-            count = sum(np.size(model.rvs_to_values[rv].eval()) for rv in model.observed_RVs)
+            every = [model.rvs_to_values[rv].eval() for rv in model.observed_RVs]
+        elif is_dask(of.y):
+            every = [of.y]
         else:
-            count = sum(np.size(y) for _, y, _ in kinds_of(of.X, of.y, of.likelihood).values())
+            every = [y for _, y, _ in kinds_of(of.X, of.y, of.likelihood).values()]
+        # Of chunks whose sizes are not known there is no number.
+        count = int(np.nan_to_num(sum(np.size(y) for y in every if y is not None)))
         found = super().__new__(cls, count)
         found.of = of
         return found

@@ -75,6 +75,23 @@ class TestProcesses:
         assert set(tree["predictions"].data_vars) == {"f", "y"}
         assert model["x"].get_value().shape == X.shape
 
+    def test_a_finite_basis(self):
+        """Coefficients stay, and the function follows from them."""
+        with pm.Model() as model:
+            inputs = pm.Data("x", X)
+            gp = pm.gp.HSGP(m=[6], L=[5.0], cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+            f = gp.prior("f", inputs)
+            pm.Normal("y", f, 0.1, observed=self.f)
+            _, sd = gp.prior_linearized(X)
+        rng = np.random.default_rng(5)
+        z = rng.standard_normal((2, 1000, 6))
+        idata = made_up(f_hsgp_coeffs=z)
+        found = predicted(model, idata, {"x": XNEW})["predictions"]["f"]
+        # The basis of new inputs is centred as that of the old ones.
+        centre = 0.5 * (X.max() + X.min())
+        shifted = np.sqrt(1 / 5.0) * np.sin(np.arange(1, 7) * np.pi / 10.0 * (XNEW - centre + 5.0))
+        np.testing.assert_allclose(found, z @ (shifted * sd.eval()).T, atol=1e-6)
+
     def test_signs_at_pseudo_points_are_those_of_the_process_itself(self):
         with pm.Model() as model:
             inputs = pm.Data("x", X)
@@ -189,13 +206,17 @@ class TestEffects:
             b = pm.Normal("b", 0, 1)
             pm.Censored("c", pm.Normal.dist(b * x, 0.1), lower=0.0, upper=None, observed=[0, 1, 2])
             pm.Normal("s", b * x, 0.1, observed=[0.0, 1.0, 2.0], shape=x.shape)
+            seen = pm.Data("seen", [0.0, 1.0, 2.0])
+            pm.Normal("d", b * x, 0.1, observed=seen)
             eta = pm.Deterministic(
                 "p", pm.math.stack([b * x, 0 * x, x], axis=1), dims=(None, "level")
             )
             pm.Categorical("k", logit_p=eta, observed=[0, 1, 2])
         tree = predicted(model, made_up(b=1.0), {"x": [3.0, -1.0]})["predictions"]
+        # Standard deviations of these means are .002.
         np.testing.assert_allclose(tree["c"].mean(("chain", "draw")), [3.0, 0.0], atol=0.02)
-        np.testing.assert_allclose(tree["s"].mean(("chain", "draw")), [3.0, -1.0], atol=0.02)
+        for name in ("s", "d"):
+            np.testing.assert_allclose(tree[name].mean(("chain", "draw")), [3.0, -1.0], atol=0.02)
         assert tree["p"].dims == ("chain", "draw", "pred_id", "level")
         assert tree["p"]["level"].to_numpy().tolist() == ["low", "high", "mid"]
         share = (tree["k"] == 2).mean(("chain", "draw")).to_numpy()

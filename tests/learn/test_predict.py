@@ -382,6 +382,14 @@ class TestFiles:
             )
             assert "y" in again["predictions"]
 
+    def test_draws_of_a_posterior(self, integrated):
+        gp, noise = integrated[0], sg.likelihoods.Gaussian(0.3)
+        draws = gp.posterior(X, Y, likelihood=noise).sample(500, 2, random_seed=1)
+        mean = TestGaussian.mean
+        near(summary(sg.predict(draws, XNEW, gp=gp, **QUIET, random_seed=1)), "f_mean", mean)
+        found = summary(sg.predict(draws, XNEW, gp=gp, likelihood=noise, random_seed=1, **QUIET))
+        near(found, "y_mean", mean)
+
     def test_parts_and_copies_know_what_they_are_of(self, integrated):
         for part in (integrated[1].isel(draw=[0, 5]), integrated[1].copy(deep=True)):
             assert "y" in sg.predict(part, XNEW, **QUIET)["predictions"]
@@ -411,6 +419,13 @@ class TestRefusals:
             sg.predict(integrated[1], XNEW, sigma=[1.0, 2.0])
         with pytest.raises(ValueError, match="sigma must be positive"):
             sg.predict(integrated[1], XNEW, sigma=-1.0)
+
+    def test_many_rows(self):
+        gp = plain_gp().approximated_by(sg.approximations.Inducing(X[:2]))
+        own = {"likelihood": sg.likelihoods.Gaussian(0.3), "random_seed": 1, **QUIET}
+        dt = sg.integrate(gp, X, Y, Xnew=XNEW, **own)
+        with pytest.raises(ValueError, match=r"sg\.integrate\(gp, X, y, Xnew=Xnew\)"):
+            sg.predict(dt, XNEW)
 
     def test_an_offset_of_several_functions(self):
         posterior = plain_gp().posterior(
