@@ -153,6 +153,11 @@ def _as_rows(model: pm.Model, new: Mapping[str, Any]) -> NewData:
                 f"which are {old.shape}; got {rows.shape}."
             )
         values[name] = rows.astype(old.dtype)
+        if rows.dtype.kind == "f" and not np.array_equal(values[name], rows, equal_nan=True):
+            raise ValueError(
+                f"the pm.Data {name!r} has {old.dtype.name} numbers, and new rows of it are no "
+                "such: make it of decimal numbers in the model."
+            )
     return NewData(values, labels)
 
 
@@ -188,8 +193,8 @@ def _said_what_lacks(model: pm.Model, rows: NewData) -> Iterator[None]:
     """Where the graphs do not go together with the new rows, name data that may be lacking."""
     try:
         yield
-    except _Unclear:
-        raise
+    except _Unclear as error:
+        raise ValueError(*error.args) from None
     except (ValueError, AssertionError, IndexError) as error:
         observed = set(model.rvs_to_values.values())
         n = {len(model[x].get_value(borrow=True)) - len(v) for x, v in rows.values.items()}

@@ -378,6 +378,11 @@ def _of_posterior(
     of_rows: Mapping[str, Any],
 ) -> DataTree:
     options: dict[str, Any] = {} if how.quantiles is None else {"quantiles": how.quantiles}
+    if options and isinstance(posterior, AveragedPosterior):
+        raise ValueError(
+            "of a mixture over hyperparameters quantiles are those of draws: leave quantiles out, "
+            'and take new["predictions"].quantile.'
+        )
     options["draws"] = _DRAWS if how.draws is None else how.draws
     options["chains"] = _CHAINS if how.chains is None else how.chains
     return posterior.predict(Xnew, random_seed=how.rng, **options, **of_rows)
