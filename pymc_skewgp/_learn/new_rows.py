@@ -155,8 +155,8 @@ def _as_rows(model: pm.Model, new: Mapping[str, Any]) -> NewData:
         values[name] = rows.astype(old.dtype)
         if rows.dtype.kind == "f" and not np.array_equal(values[name], rows, equal_nan=True):
             raise ValueError(
-                f"the pm.Data {name!r} has {old.dtype.name} numbers, and new rows of it are no "
-                "such: make it of decimal numbers in the model."
+                f"the pm.Data {name!r} has {old.dtype.name} numbers, and the new rows are others: "
+                "make it of decimal numbers in the model, as pm.Data(name, x.astype(float))."
             )
     return NewData(values, labels)
 

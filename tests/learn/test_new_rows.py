@@ -245,9 +245,7 @@ class TestRefusals:
     def test_decimal_numbers_in_place_of_whole_ones(self):
         with pm.Model() as model:
             pm.Normal("y", pm.Normal("b") * pm.Data("x", [0, 1, 2]), 1.0, observed=[0.0, 1.0, 2.0])
-        self.refused(
-            model, {"x": [1.5]}, "has int64 numbers, and new rows of it are no such", b=1.0
-        )
+        self.refused(model, {"x": [1.5]}, r"has int\d+ numbers, and the new rows are others", b=1.0)
 
     def test_rows_that_depend_on_each_other(self):
         with pm.Model() as model:
