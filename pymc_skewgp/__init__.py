@@ -8,11 +8,13 @@ from pymc_skewgp._diagnostics.approximations import Approximation, Problem
 from pymc_skewgp._diagnostics.comparison import Comparison, compare_approximations
 from pymc_skewgp._diagnostics.explain import Explanation, explain
 from pymc_skewgp._diagnostics.measures import coverage, posterior_skewness
+from pymc_skewgp._diagnostics.model_comparison import compare
 from pymc_skewgp._diagnostics.sbc import sbc
 from pymc_skewgp._errors import (
     ApproximationError,
     BoundaryOptimumWarning,
     ClusterLostError,
+    ComparisonWarning,
     ContradictoryConstraintsError,
     ContradictoryPseudoPointsError,
     DiscreteHyperparameterError,
@@ -45,6 +47,7 @@ from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.hyperparameters import find_hyperparameters, maximize_frechet_bound
 from pymc_skewgp._learn.integrate import correct, integrate
+from pymc_skewgp._learn.predict import predict
 from pymc_skewgp._learn.problem import HyperparameterFit
 from pymc_skewgp._model.distributions.marginal import MarginalProbit
 from pymc_skewgp._model.distributions.probit import (
@@ -84,6 +87,7 @@ __all__ = [
     "ChoiceProbit",
     "ClusterLostError",
     "Comparison",
+    "ComparisonWarning",
     "ConjugateStep",
     "ContradictoryConstraintsError",
     "ContradictoryPseudoPointsError",
@@ -136,6 +140,7 @@ __all__ = [
     "UnnormalizedPriorWarning",
     "__version__",
     "approximations",
+    "compare",
     "compare_approximations",
     "correct",
     "cov",
@@ -155,6 +160,7 @@ __all__ = [
     "plot_slice_density",
     "plot_sun_density",
     "posterior_skewness",
+    "predict",
     "pt_mvn_logcdf",
     "rows_on",
     "sbc",

@@ -154,6 +154,10 @@ class UnnormalizedPriorWarning(SkewGPWarning):
     """A prior lacks, in PyMC, a factor that depends on hyperparameters."""
 
 
+class ComparisonWarning(SkewGPWarning):
+    """Evidences do not compare: of different data, or of what is no normalised density."""
+
+
 _quiet: ContextVar[bool] = ContextVar("_quiet", default=False)
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -202,7 +203,7 @@ def find_hyperparameters(
     if not quiet:
         warn_of(run)
         warn_of_learnt(data, run, stacklevel=2)
-    return run.report(run.estimate())
+    return replace(run.report(run.estimate()), n_observed=problem.Observed(data))
 
 
 def warn_of(run: problem.LearningRun) -> None:

@@ -19,7 +19,7 @@ from pymc_skewgp._learn.averaging.problem import (
     integration_problem,
 )
 from pymc_skewgp._learn.averaging.rows import integral_with_many_rows
-from pymc_skewgp._learn.problem import TrainingData
+from pymc_skewgp._learn.problem import TrainingData, attributes_of_data
 from pymc_skewgp._limits import announce_exact_average
 from pymc_skewgp._model.gp.latent_draws import DrawFunction, data_as_sampled, posterior_draws
 from pymc_skewgp._model.gp.skewgp import SkewGP
@@ -102,7 +102,8 @@ def integrate(
         Data for a SkewGP, as for `SkewGP.posterior`. Then only the priors, and potentials, of what
         the SkewGP depends on are counted.
     Xnew : array_like, shape (t, d), optional
-        New points for a SkewGP. With the result for a model ``SkewGP.sample_latent`` predicts.
+        New points for a SkewGP. `predict` has them later, with what new rows have of their own, and
+        new rows of a model.
     draws, chains : int
         Draws with equal weights in each chain; chains. Chains are parts of the same points, so
         that they agree: what counts is the relative ESS and the Pareto k.
@@ -149,6 +150,8 @@ def integrate(
         of the draws themselves where there are no hyperparameters;
         ``method``, the rung of the ladder that was reached, and ``rung``, its number;
         ``n_evaluations`` of EP and ``n_evidences``; ``sampling_time`` in seconds;
+        ``n_observed``, how many numbers were observed (and, as long as this process runs, of what,
+        for `predict`); ``likelihood`` of a SkewGP, by name;
         ``heavy_tails``, names of the hyperparameters whose means the draws do not give (see below);
         ``improper_priors``, names of the variables with density one in ``log_evidence``, which
         then compares only with that of models with the same ones.
@@ -252,7 +255,7 @@ def integrate(
     tree = as_fitted(given, latent.tree(exact.points, equal, rng))
     attributes = average_process.attributes_of(integral, exact, problem.objective)
     attributes["sampling_time"] = time.perf_counter() - compiled
-    attributes["compile_time"] = compiled - began
+    attributes |= {"compile_time": compiled - began, **attributes_of_data(data, given)}
     _add_statistics(tree, equal, attributes)
     average_process.warn_of(integral, exact, stacklevel=3)
     average_process.warn_of_tails(attributes["heavy_tails"], stacklevel=3)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pymc as pm
@@ -20,11 +20,12 @@ from pymc_skewgp._learn.rows.rows_objective import approximation_of, latent_grap
 from pymc_skewgp._model.gp.exact_posterior import can_be_integrated, inputs_of
 from pymc_skewgp._model.gp.process import as_coregion_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
+from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process, pymc_model
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._model.ops.plain_mode import untraced
 from pymc_skewgp._observations.likelihood import Likelihood
+from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior.data_blocks import Arrays
 from pymc_skewgp._posterior.distributed_posterior import ChunkedData, as_chunked_data, is_dask
 from pymc_skewgp._posterior.prior import as_likelihood, kinds_of
@@ -46,6 +47,67 @@ class TrainingData(NamedTuple):
     likelihood: Any = None
     coregion: Any = None
     weights: Any = None
+
+
+class Observed(int):
+    """How many numbers a result is of; and of what, in the process that computed it.
+
+    An attribute of a DataTree that stays with its parts and copies. Files and pickles have the
+    number alone: what a model is made of, they could keep only as code of one version of PyMC.
+
+    Attributes
+    ----------
+    of : TrainingData
+    """
+
+    of: TrainingData
+
+    def __new__(cls, of: TrainingData) -> Self:
+        """Of a model, or of a SkewGP and its data."""
+        model = pymc_model(of.model)
+        if isinstance(model, pm.Model):
+            every = [model.rvs_to_values[rv].eval() for rv in model.observed_RVs]
+        elif is_dask(of.y):
+            every = [of.y]
+        else:
+            every = [y for _, y, _ in kinds_of(of.X, of.y, of.likelihood).values()]
+        # Of chunks whose sizes are not known there is no number.
+        count = int(np.nan_to_num(sum(np.size(y) for y in every if y is not None)))
+        found = super().__new__(cls, count)
+        found.of = of
+        return found
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[type, tuple[int]]:
+        return int, (int(self),)
+
+
+FRACTIONAL = "fractional weights"
+
+
+def names_of_likelihoods(X: Any, y: Any, likelihood: Any, weights: Any = None) -> str:
+    """Names of the classes, with those of data of several kinds; and of weights what they are."""
+    found = []
+    for kind, (_, _, own) in kinds_of(X, y, likelihood).items():
+        known = own if callable(own) and not isinstance(own, Likelihood) else as_likelihood(own)
+        of_each = known.weights if isinstance(known, Weighted) else weights
+        name = type(known).__name__
+        if isinstance(known, Weighted):
+            name += f" {type(known.likelihood).__name__}"
+        if of_each is not None and np.any(np.mod(np.asarray(of_each, np.float64), 1.0)):
+            name += f" ({FRACTIONAL})"
+        found.append(f"{kind}: {name}" if kind else name)
+    return ", ".join(found)
+
+
+def attributes_of_data(of: TrainingData, given: Any) -> dict[str, Any]:
+    """What a result keeps of what it is of, by name; `given` may be what the model is inside of."""
+    found: dict[str, Any] = {"n_observed": Observed(of._replace(model=given))}
+    if of.X is not None:
+        found["likelihood"] = names_of_likelihoods(of.X, of.y, of.likelihood)
+    return found
 
 
 class ProcessObjective(NamedTuple):
@@ -248,6 +310,9 @@ class HyperparameterFit:
         parameters (``coordinate``).
     seconds : float
         Of the search, compilation included; the final evidence and the standard errors come after.
+    n_observed : int
+        How many numbers were observed. In the process of the search it is also known of what, which
+        `predict` asks for.
     """
 
     point: dict[str, NDArray[Any]]
@@ -262,6 +327,7 @@ class HyperparameterFit:
     path: xr.Dataset
     seconds: float
     improper_priors: list[str] = field(default_factory=list)
+    n_observed: int = 0
 
     def __repr__(self) -> str:
         evidence = self.log_marginal_likelihood

@@ -153,19 +153,26 @@ def beats_each(mixture: Mixture, noise: float, threshold: float = 0.0) -> dict[s
     .. math:: P(i \text{ beats } j) = \mathrm E_u \Phi\left\{
         \frac{m_i - m_j - d}{(v_{ii} + v_{jj} - 2 v_{ij} + s)^{1/2}} \right\}
 
-    with s the variance of the noise of the difference and d the threshold. On the diagonal are two
-    items with the same inputs.
+    with s the variance of the noise of the difference and d the threshold; where that is above 0
+    also ``p_tie``, that the difference is between -d and d. On the diagonal are two items with the
+    same inputs.
     """
     t, joint = mixture.means.shape[0], mixture.joint
     if joint is None or t > MOST_ITEMS:
         return {}
-    value, error = np.empty((t, t)), np.empty((t, t))
+    names = ("p_beats", "p_tie") if threshold else ("p_beats",)
+    found = {f"{name}{end}": np.empty((t, t)) for name in names for end in ("", "_se")}
     variance = joint.diagonal()
     for i in range(t):
         spread = variance[i] + variance - 2.0 * joint[i]
         ahead = mixture.means[i] - mixture.means
-        value[i], error[i] = difference_probability(ahead, spread, mixture, noise, threshold)
-    return {"p_beats": value, "p_beats_se": error}
+        known = ahead, spread, mixture, noise
+        # Of a tie an interval, which the difference is in.
+        limits = {"p_beats": (threshold, np.inf), "p_tie": (-threshold, threshold)}
+        for name in names:
+            p = difference_probability(*known, *limits[name])
+            found[name][i], found[f"{name}_se"][i] = p
+    return found
 
 
 def pair_probability(mixture: Mixture, noise: float, threshold: float) -> probability.Probability:
@@ -174,13 +181,18 @@ def pair_probability(mixture: Mixture, noise: float, threshold: float) -> probab
     assert covariance is not None
     ahead = mixture.means[0::2] - mixture.means[1::2]
     spread = covariance[:, 0, 0] + covariance[:, 1, 1] - 2.0 * covariance[:, 0, 1]
-    return difference_probability(ahead, spread, mixture, noise, threshold)
+    return difference_probability(ahead, spread, mixture, noise, threshold, np.inf)
 
 
 def difference_probability(
-    ahead: FloatArray, spread: FloatArray, mixture: Mixture, noise: float, threshold: float
+    ahead: FloatArray,
+    spread: FloatArray,
+    mixture: Mixture,
+    noise: float,
+    lower: float,
+    upper: float,
 ) -> probability.Probability:
-    """P(difference + noise > threshold), for differences N(ahead, spread) given u.
+    """P(lower < difference + noise < upper), for differences N(ahead, spread) given u.
 
     Parameters
     ----------
@@ -190,11 +202,15 @@ def difference_probability(
         Its variance given u.
     mixture : Mixture
         Weights of the draws.
-    noise, threshold : float
-        Variance of the noise of the difference; what it has to be above.
+    noise : float
+        Variance of the noise of the difference.
+    lower, upper : float
     """
-    total = np.sqrt(np.maximum(spread, 0.0) + noise)
-    p = ndtr((ahead - threshold) / total[:, None])
+    total = np.sqrt(np.maximum(spread, 0.0) + noise)[:, None]
+    p = ndtr((ahead - lower) / total)
+    if upper < np.inf:  # both ends on the side where probabilities are small
+        far = np.abs(ahead)
+        p = ndtr((upper - far) / total) - ndtr((lower - far) / total)
     mean = mean_probability(p, mixture.weights)
     return probability.Probability(mean, base.average_error(mixture, p - mean[:, None]))
 
@@ -279,7 +295,8 @@ class Preference(_OfItems):
     -----
     Predictions are of a comparison of new items with each other: ``p_best``, that f is largest
     there among all of them; and, for up to 256 items, ``p_beats`` (pred_id, pred_id_other), that
-    the first wins against the second. `SkewGPPosterior.preference_probability` gives chosen pairs.
+    the first wins against the second, and with a threshold ``p_tie``, that neither does.
+    `SkewGPPosterior.preference_probability` gives chosen pairs.
 
     With one utility an item, comparisons are more rows than there are utilities, and their
     covariance is singular. So each comparison keeps some noise of its own, as if utilities had
@@ -315,7 +332,10 @@ class Preference(_OfItems):
     filler = 0  # no tie
     y_dim = "comparison"
     y_inner_dims = ("role",)
-    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {"p_beats": ("pred_id_other",)}
+    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "p_beats": ("pred_id_other",),
+        "p_tie": ("pred_id_other",),
+    }
 
     def __post_init__(self) -> None:
         if self.noise not in ("fresh", "item"):

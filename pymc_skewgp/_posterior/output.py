@@ -15,6 +15,7 @@ from pymc_skewgp._gaussian import weights as of_draws
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.binary import label_probability, logistic_probability, probability_sd
 from pymc_skewgp._observations.likelihood import Mixture
+from pymc_skewgp._observations.new_rows import NewRows
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.prior import DataSet, n_functions
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
@@ -81,10 +82,7 @@ class LatentMarginals(Mixture):
     def quantile(self, probs: ArrayLike) -> FloatArray:
         """Quantiles at probabilities between 0 and 1, shape (n_probs, t)."""
         p = as_vector("probs", np.atleast_1d(as_real_array("probs", probs)))
-        if (p <= 0).any() or (p >= 1).any():
-            raise ValueError(
-                f"probabilities of quantiles must lie strictly between 0 and 1, got {probs!r}."
-            )
+        refuse_other_probabilities(p, probs)
         return of_draws.mixture_quantiles(*self.components, p)
 
     def cdf(self, values: ArrayLike) -> Probability:
@@ -359,9 +357,29 @@ def sample_tree(
     return found.tree(attrs)
 
 
+def as_probabilities(quantiles: Sequence[float] | None) -> FloatArray:
+    """Probabilities of quantiles; by default the ends and the middle of ArviZ's interval."""
+    if quantiles is None:
+        from arviz_base import rcParams  # a quarter of a second of import
+
+        outside = 0.5 * (1.0 - float(rcParams["stats.ci_prob"]))
+        quantiles = (outside, 0.5, 1.0 - outside)
+    probs = as_vector("quantiles", np.atleast_1d(as_real_array("quantiles", quantiles)))
+    refuse_other_probabilities(probs, quantiles)
+    return probs
+
+
+def refuse_other_probabilities(probs: FloatArray, given: object) -> None:
+    """Refuse quantiles at 0 and 1, and beyond."""
+    if (probs <= 0).any() or (probs >= 1).any():
+        raise ValueError(
+            f"probabilities of quantiles must lie strictly between 0 and 1, got {given!r}."
+        )
+
+
 def predictions_tree(
     sets: DataSets,
-    X: FloatArray,
+    new: NewRows,
     marginals: LatentMarginals,
     f: FloatArray | None,
     probs: FloatArray,
@@ -369,7 +387,7 @@ def predictions_tree(
     attrs: dict[str, Any],
 ) -> DataTree:
     """Summaries at t new points and, where given, draws f of shape (chain, draw, t K)."""
-    k, t = n_functions(sets), X.shape[0]
+    k, t, X = n_functions(sets), new.size, new.X
     widest = next(data for data in sets if data.values.n_functions == k)
     point = ["pred_id"] if k == 1 else ["pred_id", widest.likelihood.function_dim]
     shape = (t,) if k == 1 else (t, k)
@@ -396,17 +414,17 @@ def predictions_tree(
     for data in sets:
         likelihood, own_k = data.likelihood, data.values.n_functions
         mixture = marginals.first_functions(own_k)
-        found = dict(likelihood.predictive_summary(mixture))
+        found = new.summary(likelihood, mixture)
         if f is not None:
             drawn = f if own_k == k else f[..., 0] if own_k == 1 else f[..., :own_k]
-            found |= likelihood.joint_summary(drawn, mixture)
-            draws = likelihood.predictive_draws(drawn, rng)
+            found |= new.joint(likelihood, drawn, mixture)
+            draws = new.draws(likelihood, drawn, rng)
             groups["predictions"] |= {data.named(name): x for name, x in draws.items()}
         else:
             draws = {}
         summary |= {data.named(name): x for name, x in found.items()}
         if probs.size:
-            for name, x in likelihood.predictive_quantiles(mixture, probs).items():
+            for name, x in new.quantiles(likelihood, mixture, probs).items():
                 summary[data.named(name)] = x
                 dims[data.named(name)] = ["quantile", "pred_id"]
         for name in (*found, *draws):

@@ -24,6 +24,7 @@ from pymc_skewgp._limits import FUNCTION_BUFFERS, few_blas_threads, refuse_too_m
 from pymc_skewgp._observations.binary import BernoulliLogit, BernoulliProbit
 from pymc_skewgp._observations.comparisons import pair_probability
 from pymc_skewgp._observations.likelihood import Likelihood, as_derivative, as_inputs, as_phase
+from pymc_skewgp._observations.new_rows import NewRows, RowNumbers, as_new_rows
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior import automatic, conditioning, fits, output, prior_report
@@ -34,7 +35,6 @@ from pymc_skewgp._posterior.prior import DataSet, Prior
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, Seed
 
-_ETI_89 = (0.055, 0.5, 0.945)
 _NUMBERS_AT_ONCE = 2**24  # draws times new points, of which an array is made
 
 
@@ -448,8 +448,9 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         *,
         draws: int = 1000,
         chains: int = 4,
-        quantiles: Sequence[float] = _ETI_89,
+        quantiles: Sequence[float] | None = None,
         random_seed: Seed = None,
+        **of_rows: ArrayLike,
     ) -> DataTree:
         r"""Predict at new points by the mixture over u.
 
@@ -465,8 +466,9 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         draws, chains : int
             Draws of f and of what the likelihood predicts. ``draws=0`` leaves
             out the group ``predictions``, whose joint draws need the covariance of all new points.
-        quantiles : sequence of float, default (0.055, 0.5, 0.945)
-            Probabilities for ``f_quantile``; the default is the median and the 89 % interval. Empty
+        quantiles : sequence of float, optional
+            Probabilities for ``f_quantile``; the default is the median and the ends of ArviZ's
+            interval, with as much on either side: ``az.rcParams["stats.ci_prob"]``, .89. Empty
             leaves it out, which saves most of the time for thousands of points.
         random_seed : int, Generator, SeedSequence or None
             Source of randomness of the draws; the summaries do not use it, but for those of joint
@@ -485,22 +487,25 @@ class SkewGPPosterior(prior_report.ReportsPrior):
             Where it is about several functions, f has a dimension more. Group
             ``predictions_constant_data``: ``X``.
         """
-        new = as_inputs("Xnew", Xnew, self._sets[0].X.shape[1])
-        probs = check.as_vector(
-            "quantiles", np.atleast_1d(check.as_real_array("quantiles", quantiles))
-        )
+        new = self._new_rows(Xnew, of_rows)
+        probs = output.as_probabilities(quantiles)
         draws, chains = check.as_count("draws", draws, 0), check.as_count("chains", chains)
-        refuse_large(draws, chains, new.shape[0] * self._fit.n_functions)
+        refuse_large(draws, chains, new.size * self._fit.n_functions)
         rng = check.as_generator(random_seed)
-        regression = self._fit.regression(new, joint=draws > 0)
+        regression = self._fit.regression(new.X, joint=draws > 0)
         joint, f = None, None
         if draws:
-            joint = self._fit.covariance_at(new, regression)
+            joint = self._fit.covariance_at(new.X, regression)
             f = self._fit.draw_at(regression, joint, (chains, draws), rng)
         marginals = self._marginals(regression, joint)
         return output.predictions_tree(
             self._sets, new, marginals, f, probs, rng, self._attributes(self.latent)
         )
+
+    def _new_rows(self, Xnew: ArrayLike, own: RowNumbers) -> NewRows:
+        kinds = [data.likelihood for data in self._sets]
+        d, k = self._sets[0].X.shape[1], priors.n_functions(self._sets)
+        return as_new_rows(Xnew, d, kinds, k, own)
 
     def probability(self, Xnew: ArrayLike) -> Probability:
         r"""Probability of a label 1 at new points, and nothing else: `predict` without its moments.

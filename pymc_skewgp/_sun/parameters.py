@@ -133,6 +133,31 @@ def conditional(sun: SunParameters, given: Rows, rest: Rows, value: FloatArray) 
     )
 
 
+def draws_beyond(sun: SunParameters, values: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """A draw of the last coordinates given each of many values of the first ones, (m, n): (m, t).
+
+    As `conditional`, whose covariances are those of all of them.
+    """
+    n = values.shape[1]
+    chol = cholesky("scale", sun.scale[:n, :n])[0]
+    half = solve_triangular(chol, sun.scale[:n, n:], lower=True)
+    white = solve_triangular(chol, (values - sun.mu[:n]).T, lower=True)
+    mu = sun.mu[n:] + white.T @ half
+    scale = symmetric(sun.scale[n:, n:] - half.T @ half)
+    if not sun.truncation.size:
+        factor = low_rank_factor(scale)
+        return mu + rng.standard_normal((len(mu), factor.shape[1])) @ factor.T
+    cross = solve_triangular(chol, sun.cross_cov[:n], lower=True)
+    truncation = sun.truncation + white.T @ cross
+    known = scale, sun.cross_cov[n:] - half.T @ cross
+    latent_cov = symmetric(sun.latent_cov - cross.T @ cross)
+    each = (
+        SunParameters(centre, *known, signs, latent_cov)
+        for centre, signs in zip(mu, truncation, strict=True)
+    )
+    return np.concatenate([sun_draws(own, 1, rng) for own in each])
+
+
 def affine(sun: SunParameters, A: FloatArray, b: FloatArray) -> SunParameters:
     """Of A z + b."""
     return sun._replace(

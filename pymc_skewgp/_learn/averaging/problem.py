@@ -28,6 +28,7 @@ from pymc_skewgp._model.graph.collapsed import Collapsed, collapse_model
 from pymc_skewgp._model.graph.joint_gaussian import in_covariance_coordinates
 from pymc_skewgp._model.ops.plain_mode import PLAIN, untraced
 from pymc_skewgp._observations.likelihood import as_inputs
+from pymc_skewgp._observations.new_rows import NewRows
 from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs
 from pymc_skewgp._posterior.site_evidence import FactorTerms
 from pymc_skewgp._validation import FloatArray
@@ -163,7 +164,8 @@ class ProcessFunctions:
             values = {name: part.reshape(*f.shape[:2], *shape) for (name, shape), part in each}
             trace = named.with_deterministics(model, trace.merge(named.as_dataset(model, values)))
         likelihoods = likelihoods_of(draws, [self._likelihoods[id(point)] for point in points])
-        drawn = LatentDraws("f", f, draws.relative_ess, likelihoods, self._Xnew)
+        new = None if self._Xnew is None else NewRows(self._Xnew)
+        drawn = LatentDraws("f", f, draws.relative_ess, likelihoods, new)
         return latent_tree(trace, self._latent.sets, drawn, rng)
 
 
@@ -322,8 +324,7 @@ def integration_problem(
         if any(x is not None for x in data[1:]) or Xnew is not None:
             raise ValueError(
                 "X, y, likelihood, coregion and Xnew go with a SkewGP: a model has its data in it. "
-                "Use integrate(gp, X, y, ...), or SkewGP.sample_latent(idata, Xnew=...) with the "
-                "result of integrate(model)."
+                "Use integrate(gp, X, y, ...), or predict with the result of integrate(model)."
             )
         own = in_covariance_coordinates(model.root)
         return problem_of_model(own, collapse_model(own, drawn=drawn), start)

@@ -26,6 +26,7 @@ from pymc_skewgp._limits import announce_average
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import SharedFunctions
 from pymc_skewgp._model.gp.latent_draws import LatentDraws, latent_tree
+from pymc_skewgp._observations.new_rows import NewRows
 from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
 from pymc_skewgp._posterior.features import HSGP, Inducing
 from pymc_skewgp._posterior.posterior import SkewGPPosterior, draws_here_and_there
@@ -105,7 +106,8 @@ class PosteriorFunctions:
     ) -> DataTree:
         """See `LatentFunctions`; of many rows without f at the data."""
         likelihoods = likelihoods_of(draws, [self._likelihoods[id(point)] for point in points])
-        given = draws.f, draws.relative_ess, likelihoods, self._Xnew, self._at_data
+        new = None if self._Xnew is None else NewRows(self._Xnew)
+        given = draws.f, draws.relative_ess, likelihoods, new, self._at_data
         trace = dataset_of(self._objective, points, draws.point)
         return latent_tree(trace, self._sets, LatentDraws("f", *given), rng)
 

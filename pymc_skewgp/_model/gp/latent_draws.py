@@ -1,6 +1,6 @@
 """The latent functions for each draw of a trace, given data, as a tree."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import starmap
@@ -14,23 +14,31 @@ from pytensor.graph.traversal import ancestors
 from rich.progress import track
 from xarray import Dataset, DataTree
 
-from pymc_skewgp._errors import LowEffectiveSampleWarning, no_warnings, warn
+from pymc_skewgp._errors import LowEffectiveSampleWarning, warn
 from pymc_skewgp._gaussian.covariance import FactoredCovariance
 from pymc_skewgp._gaussian.weights import short_path
 from pymc_skewgp._model.gp import process
 from pymc_skewgp._model.gp.functions import hyperparameters
-from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt, process_beyond
+from pymc_skewgp._model.gp.site_functions import DistributionSites
+from pymc_skewgp._model.gp.variables import DataOfModel
 from pymc_skewgp._model.graph.collapsed import OwnScale, with_coefficients
 from pymc_skewgp._model.ops.densities import sun_of_process
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._observations import likelihood as base
+from pymc_skewgp._observations.new_rows import NewRows
 from pymc_skewgp._observations.observations import stacked
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior import output
 from pymc_skewgp._posterior.conditioning import Conditioning, process_given
+from pymc_skewgp._posterior.draw_summary import (
+    averages,
+    averages_by_batches,
+    batch_numbers,
+    deviation,
+    summary_of_draws,
+)
 from pymc_skewgp._posterior.draws_with_evidence import Case, draws_of_many
 from pymc_skewgp._posterior.prior import DataSet, n_functions, sites_of, units_of
-from pymc_skewgp._sun.parameters import SunParameters, sun_draws
 from pymc_skewgp._validation import FloatArray, as_count
 
 # Draws of a model's variables, as ``pm.sample`` returns them, and functions of them.
@@ -95,20 +103,15 @@ class DrawFunction:
         With chain and draw.
     outputs : list of TensorVariable
         What to compute, of random variables that `trace` has.
-    further : dict, optional
-        Other inputs of `outputs`, and their values for each draw, (chain, draw, ...).
     """
 
-    def __init__(
-        self, trace: Dataset, outputs: list[Any], further: dict[Any, FloatArray] | None = None
-    ) -> None:
-        further = further or {}
+    def __init__(self, trace: Dataset, outputs: list[Any]) -> None:
         known = set(map(str, trace.data_vars))
-        needed = hyperparameters(outputs, known, list(further), "idata.posterior")
+        needed = hyperparameters(outputs, known, [], "idata.posterior")
         inputs = [node.type() for node in needed]
         given = dict(zip(needed, inputs, strict=True))
-        self._function = plain_function([*inputs, *further], outputs, given)
-        self._values = [values_of(trace, node.name) for node in needed] + list(further.values())
+        self._function = plain_function(inputs, outputs, given)
+        self._values = [values_of(trace, node.name) for node in needed]
         self.shape = (trace.sizes["chain"], trace.sizes["draw"])
 
     def each(
@@ -122,10 +125,26 @@ class DrawFunction:
         for index in track(indices, description, disable=not progressbar):
             yield index, self._function(*(value[index] for value in self._values))
 
+    def each_distinct(
+        self, description: str, progressbar: bool
+    ) -> Iterator[tuple[tuple[NDArray[np.intp], ...], list[Any]]]:
+        """Indices of all draws of which the outputs are the same, as arrays, and the outputs."""
+        size = int(np.prod(self.shape))
+        flat = [value.reshape(size, -1).astype(np.float64) for value in self._values]
+        table = np.concatenate([np.zeros((size, 1)), *flat], axis=1)
+        _, which = np.unique(table, axis=0, return_inverse=True)
+        order = np.argsort(which.ravel(), kind="stable")
+        groups = np.split(order, np.cumsum(np.bincount(which.ravel()))[:-1])
+        for group in track(groups, description, disable=not progressbar):
+            index = np.unravel_index(group, self.shape)
+            first = tuple(int(i[0]) for i in index)
+            yield index, self._function(*(value[first] for value in self._values))
+
 
 # Draws of latent functions, and what follows from them draw by draw, as a DataTree.
 
 DataSets = tuple[DataSet, ...]
+Arrays = dict[str, NDArray[Any]]
 
 
 class LatentDraws(NamedTuple):
@@ -139,17 +158,20 @@ class LatentDraws(NamedTuple):
     relative_ess : ndarray, shape (chain, draw)
     likelihoods : ndarray of lists, shape (chain, draw)
         One for each kind of data.
-    Xnew : ndarray, shape (t, d), or None
+    new : NewRows or None
     at_data : bool, default True
         Whether f at the data was drawn.
+    probs : ndarray or None
+        Of quantiles in summaries of the new rows; None for no summaries.
     """
 
     name: str
     f: FloatArray
     relative_ess: FloatArray
     likelihoods: NDArray[Any]
-    Xnew: FloatArray | None
+    new: NewRows | None
     at_data: bool = True
+    probs: FloatArray | None = None
 
 
 def refuse_taken_names(trace: Dataset, name: str, sets: DataSets) -> None:
@@ -174,100 +196,220 @@ def latent_tree(
     trace: Dataset, sets: DataSets, drawn: LatentDraws, rng: np.random.Generator
 ) -> DataTree:
     """The variables of `trace` with the draws, replicated data, log likelihoods and predictions."""
+    if not sets:  # nothing but f at new rows
+        tree = DataTree.from_dict(new_rows_groups(sets, drawn, drawn.f, rng))
+        return _with_trace(tree, trace)
     found = output.DataGroups.of(sets)
     found.groups["sample_stats"]["relative_ess"] = drawn.relative_ess
     rows = {data.named("obs_id") for data in sets}.intersection(trace.variables)
     found.coords.update({row: trace[row] for row in rows})
 
-    def of_each(i: int, own: FloatArray) -> tuple[FloatArray, NDArray[Any]]:
-        log_likelihoods, replicates = [], []
-        for likelihood, part in _by_likelihood(drawn, i, own):
-            log_likelihoods.append(likelihood.log_likelihood(sets[i].y, part))
-            new = likelihood.replicate(sets[i].y, part, log_likelihoods[-1], rng)
-            replicates.append(new)
-        return _stacked(log_likelihoods, drawn), _stacked(replicates, drawn)
+    def of_each(i: int, own: FloatArray) -> tuple[FloatArray, NDArray[Any] | None]:
+        def given_f(likelihood: base.Likelihood, f: FloatArray) -> Arrays:
+            own_log = likelihood.log_likelihood(sets[i].y, f)
+            new = likelihood.replicate(sets[i].y, f, own_log, rng)
+            return {"log": own_log} | ({} if new is None else {"new": new})
+
+        each = _by_likelihood(drawn, i, own, given_f)
+        return each["log"], each.get("new")
 
     start = 0
     if drawn.at_data:
         found.add_draws(sets, drawn.f, drawn.name, of_each)
         start = sum(data.values.size for data in sets)
-    pred_dims = dict(found.dims)
-    if drawn.Xnew is not None:
-        new, own_dims = _predictions(sets, drawn, drawn.f[..., start:], rng)
-        found.groups["predictions"] = new
-        found.groups["predictions_constant_data"] = {"X": drawn.Xnew}
-        pred_dims |= {**own_dims, "X": ["pred_id", "feature"]}
-        found.coords["pred_id"] = np.arange(drawn.Xnew.shape[0])
-    tree = found.tree({"method": "twisted"}, pred_dims)
+    tree = found.tree({"method": "twisted"})
+    for name, dataset in new_rows_groups(sets, drawn, drawn.f[..., start:], rng).items():
+        tree[name] = DataTree(dataset)
+    return _with_trace(tree, trace)
+
+
+def _with_trace(tree: DataTree, trace: Dataset) -> DataTree:
     for group, node in tree.children.items():
         if "draw" in node.dims:  # those of a thinned trace do not count from 0
             tree[group].dataset = node.dataset.assign_coords(chain=trace.chain, draw=trace.draw)
-    if drawn.at_data:
+    if "posterior" in tree.children:
         trace = trace.merge(tree["posterior"].dataset, join="exact")
     tree["posterior"] = DataTree(trace)
     return tree
 
 
-def _predictions(
+# What likelihoods predict at new rows, for draws of functions there.
+
+
+def new_rows_groups(
     sets: DataSets, drawn: LatentDraws, f: FloatArray, rng: np.random.Generator
-) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """The functions at new points, what each likelihood predicts there, and dimensions of these."""
-    assert drawn.Xnew is not None
-    k = n_functions(sets)
-    widest = next(data for data in sets if data.values.n_functions == k)
-    point = ["pred_id"] if k == 1 else ["pred_id", widest.likelihood.function_dim]
-    f = f if k == 1 else f.reshape(*f.shape[:2], -1, k)
-    found: dict[str, Any] = {drawn.name: f}
-    dims = {drawn.name: point}
+) -> dict[str, Dataset]:
+    """Predictions, their summaries if these are wanted, and inputs; nothing without new rows.
+
+    `f` has shape (chain, draw, t K); without `sets` nothing is predicted but f.
+    """
+    new = drawn.new
+    if new is None:
+        return {}
+    k = n_functions(sets) if sets else 1
+    point = ["pred_id"]
+    coords: dict[str, Any] = {"pred_id": np.arange(new.size)}
+    coords |= {"pred_id_other": coords["pred_id"], "feature": np.arange(new.X.shape[1])}
+    if k > 1:
+        widest = next(data for data in sets if data.values.n_functions == k)
+        point.append(widest.likelihood.function_dim)
+        f = f.reshape(*f.shape[:2], -1, k)
+    values: dict[str, Any] = {drawn.name: f}
+    summary: dict[str, Any] = {}
+    dims = {drawn.name: point, "X": ["pred_id", "feature"]}
+    if drawn.probs is not None:
+        summary |= summary_of_draws(drawn.name, f, drawn.probs, skewness=True)
+        dims |= {name: _with_quantiles(name, point) for name in summary}
+        coords["quantile"] = drawn.probs
     for i, data in enumerate(sets):
         own_k = data.values.n_functions
         own = f if own_k == k else f[..., 0] if own_k == 1 else f[..., :own_k]
-        several = [
-            likelihood.predictive_draws(part, rng)
-            for likelihood, part in _by_likelihood(drawn, i, own)
-        ]
-        for name in several[0]:
-            further = data.likelihood.predicted_dims.get(name, ())
-            found[data.named(name)] = _stacked([draws[name] for draws in several], drawn)
-            dims[data.named(name)] = ["pred_id", *(output.own_dim(data, dim) for dim in further)]
-    return found, dims
+        each = _by_likelihood(drawn, i, own, lambda likelihood, x: new.draws(likelihood, x, rng))
+        own_averages = {} if drawn.probs is None else _averages(drawn, i, own, each, drawn.probs)
+        for name in (*each, *own_averages):
+            plain = name.removesuffix("_se")
+            further = data.likelihood.predicted_dims.get(plain.removesuffix("_quantile"), ())
+            own_dims = ["pred_id", *(output.own_dim(data, dim) for dim in further)]
+            dims[data.named(name)] = _with_quantiles(name, own_dims)
+        values |= {data.named(name): x for name, x in each.items()}
+        summary |= {data.named(name): x for name, x in own_averages.items()}
+        coords |= output.own_coords(data)
+    groups = {"predictions": values, "predictions_constant_data": {"X": new.X}}
+    if summary:
+        groups["predictions_summary"] = summary
+    return {name: output.named_dataset(name, x, dims, coords) for name, x in groups.items()}
+
+
+def _with_quantiles(name: str, dims: list[str]) -> list[str]:
+    return ["quantile", *dims] if name.removesuffix("_se").endswith("_quantile") else dims
+
+
+def _averages(
+    drawn: LatentDraws, which: int, f: FloatArray, predicted: Arrays, probs: FloatArray
+) -> Arrays:
+    """What one likelihood predicts averaged over all draws, and quantiles of y, with errors."""
+    new = drawn.new
+    assert new is not None
+
+    def given_f(likelihood: base.Likelihood, own: FloatArray) -> Arrays:
+        # One component for each point of each draw: what is predicted where f is known.
+        at = base.Mixture(own.reshape(-1, 1), np.zeros(own.size), np.ones(1), exact=True)
+        if own.ndim == 3:
+            at = replace(at, covariance=np.zeros((own.shape[0] * own.shape[1], *own.shape[2:] * 2)))
+        found = new.repeated(len(own)).summary(likelihood, at)
+        plain = {name: x for name, x in found.items() if not name.endswith("_se")}
+        return {name: x.reshape(*own.shape[:2], *x.shape[1:]) for name, x in plain.items()}
+
+    likelihood, each = drawn.likelihoods.ravel()[0][which], Arrays()
+    if isinstance(likelihood, DistributionSites):
+        if "y" in predicted:  # its mean may be no formula
+            y = predicted["y"].astype(np.float64)
+            each = {"y_mean": y, "y_sd": np.zeros(y.shape)}
+    elif "p" in predicted and set(given_f(likelihood, f[0, :1])) == {"p_mean"}:
+        each = {"p_mean": predicted["p"]}
+    else:
+        each = _by_likelihood(drawn, which, f, given_f)
+    found: Arrays = {}
+    for name, x in each.items():
+        stem = name.removesuffix("_sd")
+        if name.endswith("_sd") and f"{stem}_mean" in each:
+            found |= deviation(stem, x, each[f"{stem}_mean"])
+        else:
+            found |= averages(name, x)
+    if probs.size and "y" in predicted and f.ndim == 3:
+        at = base.Mixture(np.zeros((1, 1)), np.ones(1), np.ones(1))
+        if new.first.quantiles(likelihood, at, probs[:1]):  # which labels have none of
+            every = summary_of_draws("y", predicted["y"], probs)
+            found |= {name: x for name, x in every.items() if "_quantile" in name}
+    return found | _together(drawn, which, f)
+
+
+def _together(drawn: LatentDraws, which: int, f: FloatArray) -> Arrays:
+    """What the new rows tell only together, averaged over draws."""
+    new, places = drawn.new, _places(drawn, which)
+    assert new is not None
+    batch = batch_numbers(*f.shape[:2]).ravel()
+    flat = f.reshape(-1, *f.shape[2:])
+    joint = np.zeros((new.size, new.size))
+
+    def parts() -> Iterator[tuple[NDArray[np.intp], Arrays]]:
+        for likelihood, index in places:
+            for b in np.unique(batch[index]):
+                own = index[batch[index] == b]
+                n = own.size
+                at = base.Mixture(flat[own].T, np.zeros(new.size), np.full(n, 1.0 / n), joint=joint)
+                found = new.joint(likelihood, flat[own][None], at)
+                yield own, {name: x for name, x in found.items() if not name.endswith("_se")}
+
+    if f.ndim > 3:  # which is of one function
+        return {}
+    return averages_by_batches(batch, parts())
+
+
+def _places(drawn: LatentDraws, which: int) -> list[tuple[base.Likelihood, NDArray[np.intp]]]:
+    """Each likelihood of one kind of data, and at which of the draws it is."""
+    own = [kinds[which] for kinds in drawn.likelihoods.ravel()]
+    found: dict[int, list[int]] = {}
+    for i, likelihood in enumerate(own):
+        found.setdefault(id(likelihood), []).append(i)
+    return [(own[index[0]], np.array(index)) for index in found.values()]
 
 
 def _by_likelihood(
-    drawn: LatentDraws, which: int, f: FloatArray
-) -> list[tuple[base.Likelihood, FloatArray]]:
-    """Draws of f, (draws, ...), with the likelihood of each; all together where it is the same."""
+    drawn: LatentDraws,
+    which: int,
+    f: FloatArray,
+    given_f: Callable[[base.Likelihood, FloatArray], Arrays],
+) -> Arrays:
+    """Arrays by name, made for all draws, (draws, ...), that have the same likelihood together."""
     flat = f.reshape(-1, *f.shape[2:])
-    own = [kinds[which] for kinds in drawn.likelihoods.ravel()]
-    if all(x is own[0] for x in own):
-        return [(own[0], flat)]
-    return [(likelihood, part[None]) for likelihood, part in zip(own, flat, strict=True)]
-
-
-def _stacked(parts: list[Any], drawn: LatentDraws) -> NDArray[Any]:
-    whole = np.concatenate(parts)
-    return whole.reshape(*drawn.relative_ess.shape, *whole.shape[1:])
+    found: Arrays = {}
+    for likelihood, index in _places(drawn, which):
+        for name, x in given_f(likelihood, flat[index]).items():
+            if name not in found:
+                found[name] = np.empty((len(flat), *x.shape[1:]), dtype=x.dtype)
+            found[name][index] = x
+    return {name: x.reshape(*f.shape[:2], *x.shape[1:]) for name, x in found.items()}
 
 
 _LEAST_FRACTION = 0.1
 
 
-def draw_latent(
-    gp: Any,
-    idata: DataTree,
-    data: DataOfModel,
-    Xnew: FloatArray | None,
-    *,
-    name: str,
-    n_candidates: int,
-    rng: np.random.Generator,
-    progressbar: bool,
-) -> DataTree:
-    """`SkewGP.sample_latent` given data, for checked arguments."""
-    count = as_count("n_candidates", n_candidates)
+class Wanted(NamedTuple):
+    """What is wanted for each draw of a trace.
+
+    Attributes
+    ----------
+    name : str or None
+        Of the function.
+    new : NewRows or None
+    probs : ndarray or None
+        See `LatentDraws`.
+    at_data : bool
+        Whether f at the data is, with what follows from it.
+    n_candidates : int
+        Weighted draws that each is picked from, where f is drawn given data.
+    rng : numpy.random.Generator
+    progressbar : bool
+    """
+
+    name: str | None
+    new: NewRows | None
+    probs: FloatArray | None
+    at_data: bool
+    n_candidates: int
+    rng: np.random.Generator
+    progressbar: bool
+
+
+def draw_latent(gp: Any, idata: DataTree, data: DataOfModel, wanted: Wanted) -> DataTree:
+    """Functions given data, for each draw of hyperparameters."""
+    name, rng = wanted.name or "f", wanted.rng
+    count = as_count("n_candidates", wanted.n_candidates)
     trace = posterior_draws(idata)
-    latent = LatentGivenData(gp, data, Xnew)
-    refuse_taken_names(trace, name, latent.sets)
+    latent = LatentGivenData(gp, data, None if wanted.new is None else wanted.new.X)
+    if wanted.at_data:
+        refuse_taken_names(trace, name, latent.sets)
     shape = (trace.sizes["chain"], trace.sizes["draw"])
     f = np.empty((*shape, latent.size))
     relative_ess = np.empty(shape)
@@ -275,7 +417,8 @@ def draw_latent(
     indices = []
 
     def cases() -> Iterator[Case]:
-        for index, at in latent.each(trace, f"Drawing {name}", progressbar, along_path=True):
+        each = latent.each(trace, f"Drawing {name}", wanted.progressbar, along_path=True)
+        for index, at in each:
             indices.append(index)
             likelihoods[index] = at.likelihoods
             yield Case(at.given, latent.n_signs, 0.0, at.sites)
@@ -293,11 +436,12 @@ def draw_latent(
             f"ESS is {relative_ess.min():.3f}): raise n_candidates, or look at the prior of the "
             "variance.",
             LowEffectiveSampleWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    return latent_tree(
-        trace, latent.sets, LatentDraws(name, f, relative_ess, likelihoods, Xnew), rng
-    )
+    if not wanted.at_data:
+        f = f[..., sum(data.values.size for data in latent.sets) :]
+    found = relative_ess, likelihoods, wanted.new, wanted.at_data, wanted.probs
+    return latent_tree(trace, latent.sets, LatentDraws(name, f, *found), rng)
 
 
 class AtDraw(NamedTuple):
@@ -342,6 +486,8 @@ class LatentGivenData:
         Values at the pseudo-points, which come before them.
     coefficient_shapes : dict
         Shape of each coefficient by name.
+    random : list of variables
+        Parameters of likelihoods.
     """
 
     def __init__(
@@ -362,7 +508,7 @@ class LatentGivenData:
         self.n_signs = gp.n_pseudo_points * k
         coregion = process.as_coregion_graph(data.coregion, k)
         phase, truncation, _ = process.signs_of_functions(gp, k)
-        random = [x for part in known for x in part.random.values()]
+        self.random = random = [x for part in known for x in part.random.values()]
         self._outputs = [
             process.joint_covariance(gp, graphs, 0.0, coregion)[1],
             process.mean_of_values(gp.mean_func, graphs),
@@ -400,6 +546,16 @@ class LatentGivenData:
             given = process_given(prior, mean, phase, truncation, rows)
             signs = cov[:s, :s], phase, truncation
             yield index, AtDraw(given, [x.likelihood for x in sets], signs, sites_of(sets))
+
+    def likelihoods(self, trace: Dataset) -> NDArray[Any]:
+        """Lists of one for each kind of data, an entry a draw, shape (chain, draw)."""
+        shape = trace.sizes["chain"], trace.sizes["draw"]
+        found = np.empty(shape, dtype=object)
+        for index, random in DrawFunction(trace, self.random).each_distinct("", False):
+            own = [x.likelihood for x in self._sets_at(random)]
+            for each in zip(*index, strict=True):
+                found[each] = own
+        return found
 
     def _sets_at(self, random: list[FloatArray]) -> DataSets:
         """Data under likelihoods with these values of their random parameters."""
@@ -440,96 +596,3 @@ def _unit_groups(parts: Sequence[base.Values], n_functions: int) -> dict[Any, An
             if rows.size:
                 found[derivative, k] = rows
     return found
-
-
-# The latent function at new inputs for each draw of it in a trace.
-
-
-def continue_latent(
-    gp: Any,
-    idata: DataTree,
-    known: FunctionAt,
-    Xnew: FloatArray,
-    *,
-    name: str,
-    rng: np.random.Generator,
-    progressbar: bool,
-) -> DataTree:
-    """`SkewGP.sample_latent` after `prior`, for checked arguments."""
-    refuse_name(name)
-    trace = posterior_draws(idata)
-    values = values_of(trace, known.f.name)
-    f = pt.vector("f at the data", dtype=known.f.dtype)
-    sun = process_beyond(gp, known, f, Xnew, known.jitter)
-    _refuse_other_inputs(known, values)
-    function = DrawFunction(trace, list(sun), {f: values})
-    new = np.empty((*function.shape, Xnew.shape[0]))
-    for index, arrays in function.each(f"Drawing {name}", progressbar):
-        with no_warnings():  # of the jitter that f at one of the data needs
-            new[index] = sun_draws(SunParameters(*arrays), 1, rng)[0]
-    tree = output.as_datatree(
-        {"predictions": {name: new}, "predictions_constant_data": {"X": Xnew}},
-        dims={},
-        pred_dims={name: ["pred_id"], "X": ["pred_id", "feature"]},
-        coords={"pred_id": np.arange(Xnew.shape[0]), "feature": np.arange(Xnew.shape[1])},
-        attrs={},
-    )
-    # Those of a thinned trace do not count from 0.
-    predictions = tree["predictions"].dataset.assign_coords(chain=trace.chain, draw=trace.draw)
-    tree["predictions"].dataset = predictions
-    tree["posterior"] = DataTree(trace)
-    return tree
-
-
-def _refuse_other_inputs(known: FunctionAt, values: FloatArray) -> None:
-    """Refuse draws of another length than the inputs have, which ``pm.set_data`` may change."""
-    n = int(pt.as_tensor_variable(known.X).shape[0].eval())
-    if values.shape[2:] != (n,):
-        raise ValueError(
-            f"idata.posterior has {known.f.name!r} of shape {values.shape[2:]} in each draw, but "
-            f"the inputs X of prior have {n} row(s): set X back to what it was in pm.sample, with "
-            "pm.set_data, and give the new inputs as Xnew."
-        )
-
-
-_JITTER = 1e-6  # as `prior` has it
-
-
-def named_among(candidates: Mapping[str, Any], name: str | None, what: str) -> Any:
-    """The one called `name`, or the only one; None of none."""
-    if name is not None and name in candidates:
-        return candidates[name]
-    if len(candidates) > 1:
-        found = "" if name is None else f", got {name!r}"
-        raise ValueError(
-            f"this SkewGP has several {what} in the model: name must be one of "
-            f"{', '.join(map(repr, candidates))}{found}."
-        )
-    return next(iter(candidates.values()), None)
-
-
-def stored_function(idata: DataTree) -> FunctionAt | None:
-    """One function at the inputs that stand beside it, as `integrate(gp, X, y)` has them."""
-    if not has_draws(idata, "f") or "constant_data" not in idata.children:
-        return None
-    f, inputs = idata["posterior"]["f"], idata["constant_data"]
-    if "X" not in inputs:
-        return None
-    X = inputs["X"]
-    if set(f.dims) != {"chain", "draw", X.dims[0]}:  # of several functions, or derivatives
-        return None
-    return FunctionAt(X.to_numpy(), pt.vector("f"), _JITTER)
-
-
-def nothing_known(functions: Mapping[str, FunctionAt]) -> str:
-    if not functions:
-        return (
-            "sample_latent needs a latent function or data: call prior(name, X) or "
-            "marginal_likelihood(name, X, y) in the model that idata comes from, or pass X and y, "
-            "with a name= for f that idata.posterior does not have."
-        )
-    names = " or ".join(map(repr, functions))
-    return (
-        f"idata.posterior has no variable {names}, the latent function that prior made: "
-        "give the idata of that model, or X and y, with their likelihood."
-    )

@@ -12,11 +12,11 @@ from pytensor.tensor.variable import TensorVariable
 from xarray import DataTree
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._model.gp import latent_draws, process, variables
+from pymc_skewgp._model.gp import latent_draws, new_inputs, process, variables
 from pymc_skewgp._model.gp.distribution_graph import Distribution
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import Point, as_point
-from pymc_skewgp._observations.likelihood import Likelihood, as_inputs
+from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.automatic import as_approximation
 from pymc_skewgp._posterior.posterior import DataOfOneKind, SkewGPPosterior
 from pymc_skewgp._validation import Seed, as_generator
@@ -282,7 +282,7 @@ class SkewGP:
             raise ValueError(
                 "conditional needs the latent function: call prior(name, X) first or pass "
                 "given={'X': ..., 'f': ...}. After marginal_likelihood, whose latent function is "
-                "integrated out, use sample_latent(idata, Xnew=...)."
+                "integrated out, use sg.predict(idata, Xnew, gp=gp)."
             )
         Xnew = process.as_input_graph("Xnew", Xnew, self.n_columns)
         return variables.skew_normal(
@@ -467,6 +467,9 @@ class SkewGP:
         the data, with one of `n_candidates` weighted draws of u, picked by weight: off by the
         weights' relative variance (a few hundredths as a rule) over `n_candidates`.
 
+        `predict` has what follows at new points with summaries and errors, for results of every
+        kind; this method also f at the data, and what follows there.
+
         Data made by ``pm.Data`` are those in ``idata.constant_data``, whatever ``pm.set_data`` has
         changed since.
 
@@ -534,36 +537,7 @@ class SkewGP:
         {'chain': 1, 'draw': 20, 'pred_id': 2}
         """
         self.refuse_approximation("sample_latent")
-        given = X is not None or y is not None
-        several = isinstance(X, Mapping | list) and y is None
-        if (X is None) != (y is None) and not several:
-            raise ValueError("give both X and y, or neither (those of marginal_likelihood).")
-        new = None
-        if Xnew is not None:
-            new = process.as_input_graph("Xnew", as_inputs("Xnew", Xnew), self.n_columns)
-        how: dict[str, Any] = {"rng": as_generator(random_seed), "progressbar": progressbar}
-        drawn = {} if given else self._functions
-        drawn = {x: f for x, f in drawn.items() if latent_draws.has_draws(idata, x)}
-        known = latent_draws.named_among(drawn, name, "latent functions")
-        if known is None and not given and not self._data:
-            known = latent_draws.stored_function(idata)
-        if known is not None:
-            if new is None:
-                raise ValueError(
-                    f"idata.posterior has {known.f.name!r} at the inputs of prior already: give "
-                    "Xnew, the inputs at which it is wanted."
-                )
-            with latent_draws.data_as_sampled(idata, [known.f]):
-                name = name or known.f.name
-                return latent_draws.continue_latent(self, idata, known, new, name=name, **how)
-        if given:
-            data = variables.data_of_model(self, X, y, likelihood, coregion)
-        else:
-            seen: Any = idata.children.get("observed_data", {})
-            own = {x: data for x, data in self._data.items() if x in seen}
-            data = latent_draws.named_among(own or self._data, name, "data")
-            if data is None:
-                raise ValueError(latent_draws.nothing_known(self._functions))
-        how |= {"name": name or "f", "n_candidates": n_candidates}
-        with latent_draws.data_as_sampled(idata, data.graphs):
-            return latent_draws.draw_latent(self, idata, data, new, **how)
+        data = new_inputs.given_data(self, X, y, likelihood, coregion)
+        rng = as_generator(random_seed)
+        wanted = latent_draws.Wanted(name, None, None, True, n_candidates, rng, progressbar)
+        return new_inputs.latent_of(self, idata, Xnew, data, wanted, {})

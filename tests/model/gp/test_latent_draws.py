@@ -162,7 +162,7 @@ class TestPlainErrors:
             process().sample_latent(trace(**SHORT) if idata is None else idata, **options)
 
     def test_data(self):
-        self.refuse(ValueError, "needs a latent function or data: call prior", X=None, y=None)
+        self.refuse(ValueError, "say given which data f is wanted", X=None, y=None)
         self.refuse(ValueError, "give both X and y, or neither", X=None)
         self.refuse(ValueError, "give both X and y, or neither", y=None)
         self.refuse(ValueError, r"y must have shape \(3,\)", X=X[:3])
