@@ -435,7 +435,7 @@ def drawn_alone(
 
 # Draws of one point from which on errors of their variances are to be as they say: effective ones
 # over these draws, of the predictor of which there are fewest among some, in so many runs at most.
-_MANY, _EFFECTIVE, _SOME, _RUNS = 1000, 2.0, 256, 4
+_MANY, _EFFECTIVE, _SOME, _RUNS = 1000, 1.0, 256, 4
 
 
 def _drawn_by(

@@ -57,9 +57,10 @@ class NewRows:
         f = f if self.offset is None else f + self.offset
         if not self._own(likelihood):
             return likelihood.predictive_draws(f, rng)
-        # Where rows have parameters of their own there is one function.
-        each = [(i, own.predictive_draws(f[..., i], rng)) for i, own in self._parts(likelihood)]
-        return self._joined(each, f.ndim - 1)
+        axis = f.ndim - 1 - (_width(likelihood) > 1)
+        parts = self._parts(likelihood)
+        each = [(i, own.predictive_draws(f.take(i, axis), rng)) for i, own in parts]
+        return self._joined(each, axis)
 
     def summary(self, likelihood: Likelihood, mixture: Mixture) -> dict[str, FloatArray]:
         """The same averaged over f, with standard errors."""
@@ -96,8 +97,11 @@ class NewRows:
         if not self._own(likelihood):
             return dict(predict(likelihood, mixture))
         each = []
+        k, cov = _width(likelihood), mixture.covariance
         for rows, own in self._parts(likelihood):
-            part = {"means": mixture.means[rows], "variance": mixture.variance[rows]}
+            at = (k * rows[:, None] + np.arange(k)).ravel()
+            part: dict[str, Any] = {"means": mixture.means[at], "variance": mixture.variance[at]}
+            part |= {} if cov is None else {"covariance": cov[rows]}
             each.append((rows, predict(own, replace(mixture, **part, joint=None))))
         return self._joined(each, axis)
 
@@ -131,6 +135,11 @@ class NewRows:
 def of_new(likelihood: Likelihood) -> Likelihood:
     """The likelihood of a new observation, whose weight is 1."""
     return likelihood.likelihood if isinstance(likelihood, Weighted) else likelihood
+
+
+def _width(likelihood: Likelihood) -> int:
+    """Number of functions, where rows have parameters of their own: the same for any data."""
+    return likelihood.n_functions(np.zeros(1))
 
 
 def own_parameters(likelihood: Likelihood) -> tuple[str, ...]:
@@ -184,7 +193,8 @@ def as_new_rows(
         numbers = {name: rows[name] for name in own_parameters(each) if name in rows}
         if numbers:  # which checks them
             checked = of_new(each).with_parameters(numbers)
-            y = checked.draw(np.zeros(X.shape[0]), np.random.default_rng(0))
+            shape = X.shape[:1] if _width(checked) == 1 else (X.shape[0], _width(checked))
+            y = checked.draw(np.zeros(shape), np.random.default_rng(0))
             if y is not None:
                 checked.as_data(y, X.shape[0])
     return found

@@ -239,6 +239,22 @@ def test_gaussian_approximations_are_compared(name):
     assert abs(evidence["ep"] - exact) < abs(evidence["laplace"] - exact) < 1.0
 
 
+def test_new_rows_with_exposures_of_their_own():
+    """The mean of a count goes with its exposure: as of the same rows with 1, by their errors."""
+    known = sg.likelihoods.ZeroInflatedPoisson(exposure=[1.0, 2.0])
+    posterior = _gp().posterior(X, [0, 3], likelihood=known, random_seed=1)
+    one, own = (
+        sg.predict(posterior, [0.3, 1.0], exposure=e, random_seed=2) for e in (1.0, [1.0, 40.0])
+    )
+    a, b = (x["predictions_summary"] for x in (one, own))
+    ratio = b["y_mean"].values / a["y_mean"].values
+    # Five errors, a false alarm in a million.
+    error = 5 * np.hypot(a["y_mean_se"] / a["y_mean"], b["y_mean_se"] / b["y_mean"]).values
+    assert (np.abs(ratio / [1.0, 40.0] - 1) < error).all()
+    drawn = own["predictions"]["y"].mean(("chain", "draw")).values
+    assert drawn[1] > 10 * drawn[0]
+
+
 def test_class_probabilities_by_quadrature():
     likelihood, _, y, log_prob, _ = CASES["classes"]
     posterior = _gp().posterior(X[:1], y, likelihood=likelihood, n_draws=4096)
