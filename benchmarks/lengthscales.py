@@ -5,11 +5,10 @@
 All sets of the Penn Machine Learning Benchmarks with at most 1,000 rows and 44 features, 20 where
 more than 50 rows are learnt from, which takes as long as all else; those that are equal in rows,
 features and classes once. Of each, `--rows` rows drawn by class with the seed `SEED`, at most four
-fifths of all, are learnt from, and the others forecast: bits a label beyond the base rate. Averages,
-which take ten times as long as maxima, are of every second set by name with 50 rows, of every
-fourth with more. Each
-forecast is a row of ``DIR/lengthscales.csv``, written as soon as it is known; what is in there is
-not run again. Times are CPU seconds.
+fifths of all, are learnt from, and the others forecast: bits a label beyond the base rate. Averages
+take ten times as long as maxima: they are of every second set by name with 50 rows, of every fourth
+with more. Each forecast is a row of ``DIR/lengthscales.csv``, written as soon as it is known; what
+is in there is not run again. Times are CPU seconds.
 """
 
 import argparse

@@ -24,6 +24,7 @@ from pymc_skewgp._errors import (
     ImproperPriorError,
     InexactStepWarning,
     IntegrationWarning,
+    InterruptedSearchWarning,
     JitterWarning,
     LowEffectiveSampleWarning,
     NotConjugateError,
@@ -100,6 +101,7 @@ __all__ = [
     "ImproperPriorError",
     "InexactStepWarning",
     "IntegrationWarning",
+    "InterruptedSearchWarning",
     "IntervalNormal",
     "JitterWarning",
     "LatentMarginals",
@@ -126,6 +128,7 @@ __all__ = [
     "SkewGPPosterior",
     "SkewGPPreference",
     "SkewGPRegressor",
+    "SkewGPSurvival",
     "SkewGPWarning",
     "StuckChainWarning",
     "TooManyDrawsError",
@@ -168,6 +171,7 @@ _ESTIMATORS = {
     "SkewGPOrdinalClassifier": "estimators",
     "SkewGPPreference": "estimators",
     "SkewGPRegressor": "estimators",
+    "SkewGPSurvival": "survival",
 }
 
 

@@ -16,6 +16,7 @@ from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._observations.ordered import OrderedLogit, OrderedProbit
 from pymc_skewgp._observations.real_values import CensoredGaussian, Gaussian, Laplace, StudentT
 from pymc_skewgp._observations.selection import Selection
+from pymc_skewgp._observations.survival import LogLogistic, LogNormal, Weibull
 from pymc_skewgp._observations.weighted import Weighted
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "Gamma",
     "Gaussian",
     "Laplace",
+    "LogLogistic",
+    "LogNormal",
     "MultinomialProbit",
     "NegativeBinomial",
     "OrderedLogit",
@@ -38,5 +41,6 @@ __all__ = [
     "Ranking",
     "Selection",
     "StudentT",
+    "Weibull",
     "Weighted",
 ]

@@ -17,7 +17,7 @@ from pymc_skewgp._observations.comparisons import Preference
 from pymc_skewgp._observations.ordered import OrderedProbit, declared_order
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.real_values import CensoredGaussian, Gaussian
-from pymc_skewgp._observations.weighted import as_weights
+from pymc_skewgp._observations.weighted import Weighted, as_weights
 from pymc_skewgp._validation import FloatArray
 
 Limits = tuple[float | None, float | None]
@@ -127,10 +127,11 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
             Values; or a lower and an upper bound of each, infinite for an open side, equal where
             the value was seen. ``CensoredData`` does not keep the order of its values: rows of X
             must be in its own order, as for `likelihoods.CensoredGaussian`.
-        sample_weight : array_like of int, shape (n,), optional
-            How often each row was observed: whole numbers, 0 to leave a row out. `fit` is to rows
-            that repeat so often, and takes as long. Weights that are not whole are refused.
-            They are not those of noise that differs: for that see `likelihoods.Gaussian`.
+        sample_weight : array_like, shape (n,), optional
+            Weights >= 0. Whole numbers say how often each row was observed: `fit` is to rows that
+            repeat so often, and takes as long. Others are powers of the likelihood, with which the
+            evidence is not that of a normalised density (`likelihoods.Weighted`). They are not
+            those of noise that differs: for that see `likelihoods.Gaussian`.
 
         Returns
         -------
@@ -144,10 +145,10 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
         else:
             inputs, y = validate_data(self, X, y, dtype="numeric", y_numeric=True)
         data = CensoredGaussian(1.0, lower, upper).as_data(y, inputs.shape[0])
-        rows = self._repeated(len(data), sample_weight)
+        rows, powers = self._weighted(len(data), sample_weight)
         inputs, data = self._features(inputs[rows]), data[rows]
         points = not with_bounds and lower is None and upper is None
-        settings = self._settings(inputs.shape[0])
+        settings = self._settings(inputs.shape[0], powers=powers)
         if points:  # where EP has nothing to approximate
             settings = replace(settings, method="ep")
         centre, scale = _location_and_scale(data)
@@ -155,7 +156,8 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
         def define() -> estimator.Definition:
             sigma = pm.HalfNormal("sigma", 2.0 * scale)
             level = pm.Normal("level", centre, scale)
-            noise = Gaussian(sigma) if points else CensoredGaussian(sigma, lower, upper)
+            noise: Any = Gaussian(sigma) if points else CensoredGaussian(sigma, lower, upper)
+            noise = noise if powers is None else Weighted(noise, powers)
             return estimator.Definition(pm.gp.mean.Constant(level), noise, {"sigma": 0.5 * scale})
 
         self._keep(self._fitted(inputs, data, define, settings, scale=scale))
@@ -329,17 +331,18 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
             Features.
         y : array_like, shape (n,)
             Classes; of an ordered ``pandas.Categorical`` those it declares, in its order.
-        sample_weight : array_like of int, shape (n,), optional
-            How often each row was observed: whole numbers, 0 to leave a row out. `fit` is to rows
-            that repeat so often, and takes as long. Weights that are not whole are refused.
+        sample_weight : array_like, shape (n,), optional
+            Weights >= 0. Whole numbers say how often each row was observed: `fit` is to rows that
+            repeat so often, and takes as long. Others are powers of the likelihood, with which the
+            evidence is not that of a normalised density (`likelihoods.Weighted`).
 
         Returns
         -------
         SkewGPOrdinalClassifier
             Itself.
         """
-        inputs, labels = self._labelled(X, y, sample_weight)
-        settings = self._settings(inputs.shape[0])
+        inputs, labels, powers = self._labelled(X, y, sample_weight, None)
+        settings = self._settings(inputs.shape[0], powers=powers)
         classes, codes = self._codes(labels, y)
         cuts = _first_cutpoints(codes, classes.size)
 
@@ -347,9 +350,10 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
             cutpoints = pm.Normal(
                 "cutpoints", 0.0, 10.0, shape=cuts.size, transform=ordered, initval=cuts
             )
+            known: Any = OrderedProbit(cutpoints)
             return estimator.Definition(
                 None,
-                OrderedProbit(cutpoints),
+                known if powers is None else Weighted(known, powers),
                 {"cutpoints": cuts},
                 lambda cov_func: _prior_of_unseen(cutpoints, codes, cov_func(inputs, diag=True)),
             )
@@ -365,20 +369,27 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
         self.classes_ = classes
         return self
 
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
+    def predict_proba(
+        self, X: ArrayLike, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Probability of each class.
 
         Parameters
         ----------
         X : array_like, shape (t, d)
+        return_std : bool, default False
+            Whether the standard deviation of the probability under the posterior is wanted too,
+            from 4000 draws, to a hundredth of itself.
 
         Returns
         -------
-        ndarray, shape (t, K)
-            Columns in the order of ``classes_``; they add up to 1.
+        ndarray, shape (t, K), or two of them
+            Probabilities, columns in the order of ``classes_``, which add up to 1; and their
+            standard deviations.
         """
         X = self._checked(X)
-        return estimator.probabilities(self.posterior_, X)
+        p = estimator.probabilities(self.posterior_, X)
+        return (p, estimator.drawn_sd(self._posteriors, X)) if return_std else p
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable class.
@@ -391,7 +402,8 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
         -------
         ndarray, shape (t,)
         """
-        chosen = self.predict_proba(X).argmax(axis=1)
+        X = self._checked(X)
+        chosen = estimator.probabilities(self.posterior_, X).argmax(axis=1)
         labels: NDArray[Any] = self.classes_[chosen]
         return labels
 

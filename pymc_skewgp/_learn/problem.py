@@ -337,6 +337,8 @@ class LearningRun:
     seconds : float
     fixed_from : LearningRun or None
         The one before it, whose values it left as they were.
+    interrupted : bool
+        Whether it was ended by hand.
     """
 
     objective: Searched
@@ -347,6 +349,7 @@ class LearningRun:
     in_batches: bool
     seconds: float
     fixed_from: "LearningRun | None" = None
+    interrupted: bool = False
 
     @property
     def point(self) -> Point:
@@ -507,17 +510,26 @@ def learn(
         search.refuse_other_phases(cheap, Point(origin, pattern), of_process)
     patterns = search.distinct_patterns(cheap, origin, patterns, places)
     starts = [Point(x, pattern) for pattern in patterns for x in vectors]
+    interrupted = False
+    learnt: Searched = problem.objective
     with optimizers.EvaluationLog(coordinates.labels, progressbar) as log:
-        if problem.rows is None:
-            learnt: Searched = problem.objective
-            try:
+        try:
+            if problem.rows is None:
                 result = search.search(problem.objective, part, starts, bounds, settings, log)
-            except optimizers.NoValueError as error:
-                why = problem.objective.why_no_value(starts[0])
-                raise optimizers.NoValueError(why or str(error)) from None
-        else:
-            assert part is not None
-            learnt, result = problem.rows.search(part, starts, bounds, settings, log)
+            else:
+                assert part is not None
+                learnt, result = problem.rows.search(part, starts, bounds, settings, log)
+        except optimizers.NoValueError as error:
+            why = None if problem.rows else problem.objective.why_no_value(starts[0])
+            raise optimizers.NoValueError(why or str(error)) from None
+        except KeyboardInterrupt:
+            best = log.best()
+            if not settings.partial or best is None:
+                raise
+            interrupted = True
+            result = search.SearchResult(optimizers.Optimum(*best, converged=False), None)
     seconds = time.perf_counter() - began
     in_batches = settings.batch_size is not None
-    return LearningRun(learnt, result, bounds, log, settings, in_batches, seconds, fixed_from)
+    return LearningRun(
+        learnt, result, bounds, log, settings, in_batches, seconds, fixed_from, interrupted
+    )
