@@ -9,19 +9,25 @@ from pymc_skewgp._observations.binary import (
     BinomialLogit,
     BinomialProbit,
 )
+from pymc_skewgp._observations.classes import MultinomialProbit, Softmax
 from pymc_skewgp._observations.comparisons import Choice, Preference, Ranking
 from pymc_skewgp._observations.constraint import Constraint
 from pymc_skewgp._observations.log_link import Gamma, NegativeBinomial, Poisson
-from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._observations.ordered import OrderedLogit, OrderedProbit
 from pymc_skewgp._observations.real_values import CensoredGaussian, Gaussian, Laplace, StudentT
 from pymc_skewgp._observations.selection import Selection
 from pymc_skewgp._observations.survival import LogLogistic, LogNormal, Weibull
+from pymc_skewgp._observations.two_functions import (
+    BetaBinomial,
+    HeteroscedasticGaussian,
+    ZeroInflatedPoisson,
+)
 from pymc_skewgp._observations.weighted import Weighted
 
 __all__ = [
     "BernoulliLogit",
     "BernoulliProbit",
+    "BetaBinomial",
     "BinomialLogit",
     "BinomialProbit",
     "CensoredGaussian",
@@ -29,6 +35,7 @@ __all__ = [
     "Constraint",
     "Gamma",
     "Gaussian",
+    "HeteroscedasticGaussian",
     "Laplace",
     "LogLogistic",
     "LogNormal",
@@ -40,7 +47,9 @@ __all__ = [
     "Preference",
     "Ranking",
     "Selection",
+    "Softmax",
     "StudentT",
     "Weibull",
     "Weighted",
+    "ZeroInflatedPoisson",
 ]

@@ -229,6 +229,25 @@ def new_outcomes(f: Any, rng: np.random.Generator, sigma: float, rho: float) -> 
     return np.where(selection > 0, f[:, 0] + sigma * e[0], np.nan)
 
 
+def new_spread(f: Any, rng: np.random.Generator, level: float) -> Any:
+    return rng.normal(f[:, 0], np.exp(f[:, 1] + level))
+
+
+def new_zero_inflated(f: Any, rng: np.random.Generator, exposure: Any, level: float) -> Any:
+    there = rng.random(len(f)) >= expit(f[:, 1] + level)
+    return there * rng.poisson(exposure * np.exp(f[:, 0]))
+
+
+def new_beta_binomial(f: Any, rng: np.random.Generator, n: Any, level: float) -> Any:
+    mean, precision = expit(f[:, 0]), np.exp(f[:, 1] + level)
+    return stats.betabinom(n, precision * mean, precision * (1 - mean)).rvs(random_state=rng)
+
+
+def new_logit_classes(f: Any, rng: np.random.Generator, n_classes: int) -> Any:
+    p = np.exp(f) / np.exp(f).sum(axis=1, keepdims=True)
+    return (rng.random((len(f), 1)) > p.cumsum(axis=1)).sum(axis=1)
+
+
 # Log probabilities by mpmath; constants in f are computed once.
 
 log_gamma = cache(mpmath.loggamma)
@@ -490,6 +509,36 @@ ROWS = (
         LEVELS,
         whole_y=LABELS + 1,
         simulate=new_classes,
+    ),
+    Case(
+        of.Softmax,
+        {"n_classes": 3},
+        LEVELS,
+        whole_y=LABELS + 1,
+        simulate=new_logit_classes,
+    ),
+    Case(
+        of.HeteroscedasticGaussian,
+        {"level": -0.5},
+        VALUES,
+        whole={"level": 1},
+        simulate=new_spread,
+    ),
+    Case(
+        of.ZeroInflatedPoisson,
+        {"exposure": 1.5, "level": -0.5},
+        COUNTS,
+        whole={"exposure": 100, "level": 1},
+        simulate=new_zero_inflated,
+        refused=(({}, [0, -1, 2], "counts of 0 and more"),),
+    ),
+    Case(
+        of.BetaBinomial,
+        {"n": 10, "level": 1.5},
+        COUNTS,
+        whole={"n": 100, "level": 1},
+        simulate=new_beta_binomial,
+        refused=(({"n": 2}, [0, 3, 2], "number of trials"),),
     ),
     Case(
         of.Preference,

@@ -415,11 +415,14 @@ class SiteSampler:
         Thresholds.
     largest_unseen : float
         Share of the evidence in tails that draws hardly meet, from which on they are tempered.
+    more : int
+        So many times as many pairs are drawn as are asked for.
     """
 
     proposal: DrawnInPairs
     settings: escalation.SamplerSettings = escalation.DEFAULT
     largest_unseen: float = LARGEST_UNSEEN
+    more: int = 1
 
     @cached_property
     def collapsed(self) -> bool:
@@ -431,11 +434,11 @@ class SiteSampler:
 
     def members(self, n_pairs: int, rng: np.random.Generator) -> TruncatedDraws:
         """Both members of `n_pairs` pairs, each with its weight; of tempered draws one each."""
-        return self._draws(n_pairs, rng, both=True)
+        return self._draws(self.more * n_pairs, rng, both=True)
 
     def singles(self, n_draws: int, rng: np.random.Generator) -> TruncatedDraws:
         """One member of each of `n_draws` pairs, with the weight of the pair."""
-        return self._draws(n_draws, rng, both=False)
+        return self._draws(self.more * n_draws, rng, both=False)
 
     def _tempered(self, n_pairs: int, rng: np.random.Generator) -> escalation.SamplingResult:
         """Tempered draws; by a surrogate, where this leaves weights that are nearly equal."""

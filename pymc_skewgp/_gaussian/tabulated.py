@@ -423,7 +423,9 @@ def unseen_share(proposal: "TwistedProposal", n_draws: int) -> float:
     return float(np.sqrt(together**2 + apart @ apart + shared**2 + corner**2))
 
 
-def missing_of_functions(log_ratio: FloatArray, n_draws: int, power: int = 0) -> FloatArray:
+def missing_of_functions(
+    log_ratio: FloatArray, n_draws: int, power: int = 0, beyond: FloatArray | float = 0.0
+) -> FloatArray:
     """What draws of one Gaussian each leave out of the means of functions of it.
 
     Parameters
@@ -433,6 +435,8 @@ def missing_of_functions(log_ratio: FloatArray, n_draws: int, power: int = 0) ->
     n_draws : int
     power : int, default 0
         Of a moment about the Gaussian's mean, in its deviations, that the function is to weigh.
+    beyond : ndarray, shape (k, `HERMITE_NODES`), default 0
+        Share of draws of another distribution that are farther out than each node.
 
     Returns
     -------
@@ -441,11 +445,13 @@ def missing_of_functions(log_ratio: FloatArray, n_draws: int, power: int = 0) ->
         moment; of a moment the sum of both sides' sizes.
     """
     # Where the draws end: what is beyond is in the rule of the whole line, and lost.
-    seen = np.abs(HERMITE_NODES) < -float(ndtri(1.0 / n_draws))
+    seen = (np.abs(HERMITE_NODES) < -float(ndtri(1.0 / n_draws))) | (
+        n_draws * np.asarray(beyond) > 1.0
+    )
     ratio = np.exp(log_ratio - log_ratio.max(axis=1, keepdims=True))
     ratio /= (ratio @ _HERMITE_MASS)[:, None]
-    lost = ((ratio - 1.0) * _HERMITE_MASS)[:, ~seen]
+    lost = np.where(seen, 0.0, (ratio - 1.0) * _HERMITE_MASS)
     if power:
-        lost = np.abs(lost * HERMITE_NODES[~seen] ** power)
+        lost = np.abs(lost * HERMITE_NODES**power)
     missing: FloatArray = lost.sum(axis=1)
     return missing

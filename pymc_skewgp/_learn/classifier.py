@@ -13,7 +13,7 @@ from xarray import DataTree
 
 from pymc_skewgp._learn import estimator
 from pymc_skewgp._learn.optimizers import SearchSettings
-from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
+from pymc_skewgp._observations.classes import MultinomialProbit
 from pymc_skewgp._validation import FloatArray
 
 _LEAST_PROBABILITY = 1e-300

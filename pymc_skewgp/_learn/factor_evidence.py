@@ -1,7 +1,6 @@
 """Evidence, gradient and draws of white coordinates at one or many hyperparameters."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -9,15 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_skewgp._errors import no_warnings
-from pymc_skewgp._gaussian.blocks.conditional import ConditionalPairs, conditional_pairs
+from pymc_skewgp._gaussian.blocks.conditional import block_sampler
 from pymc_skewgp._gaussian.blocks.ep import (
     BlockEP,
     SideBySide,
     fit_side_by_side,
 )
-from pymc_skewgp._gaussian.blocks.pairs import BlockPairs, singles_side_by_side
+from pymc_skewgp._gaussian.blocks.pairs import singles_side_by_side
 from pymc_skewgp._gaussian.blocks.rows import Pattern
-from pymc_skewgp._gaussian.blocks.several import SeveralBlock
 from pymc_skewgp._gaussian.coordinate_gaussian import (
     SiteMarginals,
     coordinate_gaussian,
@@ -403,23 +401,12 @@ def factor_start(terms: FactorTerms, sites: SitesGiven | None) -> FactorStart | 
     return evidence.last
 
 
-# Pairs under factors of several predictors weigh less alike: so many times as many take less time
-# than to temper, and their error is larger than what tails hold that they miss.
-_SEVERAL, _MORE, _MOST_UNSEEN = replace(DEFAULT, large=0, accept_large=0.1), 8, 0.02
-
-
 def factor_sampler(
     terms: FactorTerms, sites: SitesGiven | None, start: FactorStart | None = None
 ) -> tuple[FactorRows, SiteSampler]:
     """Pairs of coordinates in the order `rows.own`, and tempering where these are too few."""
     rows = FactorRows(terms, sites, start)
-    gaussian = rows.whole(rows.fit(VALUE_TOLERANCE))
-    if not sites or not sites.several:
-        return rows, SiteSampler(BlockPairs(gaussian, rows.blocks).with_modes())
-    alone = rows.blocks.blocks[0] if len(rows.blocks.blocks) == 1 else None
-    found = conditional_pairs(alone, gaussian) if isinstance(alone, SeveralBlock) else None
-    proposal = found or BlockPairs(gaussian, rows.blocks).with_modes()
-    return rows, SiteSampler(proposal, _SEVERAL, _MOST_UNSEEN)
+    return rows, block_sampler(rows.whole(rows.fit(VALUE_TOLERANCE)), rows.blocks)
 
 
 def drawn_alone(
@@ -438,8 +425,7 @@ def drawn_alone(
         found, log_weights = Estimate(ep.log_prob, 0.0, 1.0, -np.inf), np.zeros(n_draws)
     else:
         rows, sampler = factor_sampler(terms, sites, start)
-        more = _MORE // 2 if isinstance(sampler.proposal, ConditionalPairs) else _MORE
-        drawn = sampler.singles(n_draws * (more if sites and sites.several else 1), rng)
+        drawn = sampler.singles(n_draws, rng)
         assert drawn.log_prob is not None
         c, log_weights, found = drawn.draws, drawn.log_weights, drawn.log_prob
     return Drawn(found, rows.own.in_order(c), log_weights)

@@ -300,6 +300,8 @@ def maximize(
     best = Optimum(start, first, False)
     if not np.isfinite(first.total) or not start.x.size:
         return best._replace(converged=bool(np.isfinite(first.total)))
+    if settings.max_iterations == 0:  # of which SciPy makes one
+        return best
 
     def negative(x: FloatArray) -> tuple[float, FloatArray]:
         nonlocal best

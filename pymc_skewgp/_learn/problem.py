@@ -453,6 +453,32 @@ def _model_objective(
     return ProcessObjective(objective, origin)
 
 
+def _searched(
+    problem: ProcessObjective,
+    part: search.Part | None,
+    starts: list[Point],
+    bounds: Bounds,
+    settings: optimizers.SearchSettings,
+    log: optimizers.EvaluationLog,
+) -> tuple[Searched, search.SearchResult, bool]:
+    """What was searched, the best of it, and whether the search was interrupted."""
+    objective = problem.objective
+    try:
+        if problem.rows is None:
+            return objective, search.search(objective, part, starts, bounds, settings, log), False
+        assert part is not None
+        return *problem.rows.search(part, starts, bounds, settings, log), False
+    except optimizers.NoValueError as error:
+        why = None if problem.rows else objective.why_no_value(starts[0])
+        raise optimizers.NoValueError(why or str(error)) from None
+    except KeyboardInterrupt:
+        best = log.best()
+        if not settings.partial or best is None:
+            raise
+        optimum = optimizers.Optimum(*best, converged=False)
+        return objective, search.SearchResult(optimum, None), True
+
+
 def learn(
     data: TrainingData,
     settings: optimizers.SearchSettings,
@@ -510,24 +536,8 @@ def learn(
         search.refuse_other_phases(cheap, Point(origin, pattern), of_process)
     patterns = search.distinct_patterns(cheap, origin, patterns, places)
     starts = [Point(x, pattern) for pattern in patterns for x in vectors]
-    interrupted = False
-    learnt: Searched = problem.objective
     with optimizers.EvaluationLog(coordinates.labels, progressbar) as log:
-        try:
-            if problem.rows is None:
-                result = search.search(problem.objective, part, starts, bounds, settings, log)
-            else:
-                assert part is not None
-                learnt, result = problem.rows.search(part, starts, bounds, settings, log)
-        except optimizers.NoValueError as error:
-            why = None if problem.rows else problem.objective.why_no_value(starts[0])
-            raise optimizers.NoValueError(why or str(error)) from None
-        except KeyboardInterrupt:
-            best = log.best()
-            if not settings.partial or best is None:
-                raise
-            interrupted = True
-            result = search.SearchResult(optimizers.Optimum(*best, converged=False), None)
+        learnt, result, interrupted = _searched(problem, part, starts, bounds, settings, log)
     seconds = time.perf_counter() - began
     in_batches = settings.batch_size is not None
     return LearningRun(

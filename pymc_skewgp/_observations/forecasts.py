@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian.weights import UNRELIABLE_K, IntArray, pareto_k
-from pymc_skewgp._observations.likelihood import Mixture, average_error
+from pymc_skewgp._observations.likelihood import Mixture, average_error, n_points_of
 from pymc_skewgp._validation import FloatArray
 
 # Values of f by which functions of it are averaged, :math:`\sum_j w_j \int g(f) N(f; m_j, v) df`.
@@ -33,7 +33,7 @@ class Nodes:
     Attributes
     ----------
     f : ndarray, shape (b, K)
-        Values of f.
+        Values of f; of several functions, (b, K, functions).
     weights, coarse : ndarray, shape (b, K)
         What the mixture gives them, in this rule and in that of every second node.
     shares : ndarray, shape (b, S, K), or None
@@ -281,9 +281,10 @@ def drawn_forecasts(mixture: Mixture, draw: Draw) -> dict[str, FloatArray]:
     mixture : Mixture
         Of t points.
     draw : callable
-        Observations given values of f of any shape, and a generator.
+        Observations given values of f of any shape, those of several functions at the end, and a
+        generator.
     """
-    found = {name: np.empty(mixture.means.shape[0]) for name in _NAMES}
+    found = {name: np.empty(n_points_of(mixture)) for name in _NAMES}
     for drawn in _drawn(mixture, draw):
         with np.errstate(all="ignore"):
             mean, error = drawn.mean(drawn.y, mixture)
@@ -303,7 +304,7 @@ def drawn_quantiles(mixture: Mixture, draw: Draw, probs: FloatArray) -> dict[str
 
     And its error ``y_quantile_se``, from that of the probability.
     """
-    value = np.empty((probs.size, mixture.means.shape[0]))
+    value = np.empty((probs.size, n_points_of(mixture)))
     error = np.empty(value.shape)
     for drawn in _drawn(mixture, draw):
         y = drawn.y.transpose(1, 0, 2).reshape(drawn.rows.size, -1)
@@ -326,19 +327,42 @@ def drawn_quantiles(mixture: Mixture, draw: Draw, probs: FloatArray) -> dict[str
     return {"y_quantile": value, "y_quantile_se": error}
 
 
+def drawn_functions(
+    mixture: Mixture, rows: IntArray, copies: int, rng: np.random.Generator
+) -> FloatArray:
+    """Draws at some points, `copies` from each component in a row.
+
+    Of shape (b, S copies), or of K functions (b, S copies, K).
+    """
+    cov = mixture.covariance
+    if cov is None:
+        f = np.repeat(mixture.means[rows], copies, axis=1)
+        return f + np.sqrt(mixture.variance[rows])[:, None] * rng.standard_normal(f.shape)
+    k = cov.shape[1]
+    means = mixture.means.reshape(-1, k, mixture.weights.size)[rows].swapaxes(1, 2)
+    values, vectors = np.linalg.eigh(cov[rows])
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+    f = np.repeat(means, copies, axis=1)
+    return np.asarray(f + rng.standard_normal(f.shape) @ root.swapaxes(1, 2))
+
+
+def drawn_nodes(mixture: Mixture, rows: IntArray, rng: np.random.Generator) -> Nodes:
+    """Values of f from each component."""
+    copies = -(-_VALUES // mixture.weights.size)
+    f = drawn_functions(mixture, rows, copies, rng)
+    weights = np.broadcast_to(np.repeat(mixture.weights / copies, copies), f.shape[:2])
+    return Nodes(f, weights, weights, None, np.full(copies, 1.0 / copies))
+
+
 def _drawn(mixture: Mixture, draw: Draw) -> Iterator[Drawn]:
     rng = np.random.default_rng(0)  # summaries are the same for every seed of draws
-    shared = are_shared(mixture)
+    several = mixture.covariance is not None
+    shared = np.zeros(n_points_of(mixture), dtype=bool) if several else are_shared(mixture)
     for is_shared in (True, False):
         left = np.flatnonzero(shared == is_shared)
         for part in parts_of(mixture, left.size, _LONG / STEP):
             rows = left[part]
-            # Values of f from each component.
-            copies = -(-_VALUES // mixture.weights.size)
-            f = np.repeat(mixture.means[rows], copies, axis=1)
-            f += np.sqrt(mixture.variance[rows])[:, None] * rng.standard_normal(f.shape)
-            weights = np.broadcast_to(np.repeat(mixture.weights / copies, copies), f.shape)
-            nodes = Nodes(f, weights, weights, None, np.full(copies, 1.0 / copies))
+            nodes = drawn_nodes(mixture, rows, rng)
             if is_shared:
                 reach = min(_SHORT + 2.0 * float(np.sqrt(mixture.variance[rows].max())), _LONG)
                 grid = shared_nodes(mixture, rows, STEP, reach)
@@ -350,3 +374,18 @@ def _drawn(mixture: Mixture, draw: Draw) -> Iterator[Drawn]:
                     nodes = grid
             n = max(_AT_NODE, -(-_DRAWS // nodes.f.shape[1]))
             yield Drawn(rows, nodes, draw(np.broadcast_to(nodes.f, (n, *nodes.f.shape)), rng))
+
+
+def function_average(
+    mixture: Mixture, function: Callable[[FloatArray], FloatArray]
+) -> tuple[FloatArray, FloatArray]:
+    """Average of a function of the K functions at each point, (..., K), with its error."""
+    rng = np.random.default_rng(0)
+    found = np.empty((2, n_points_of(mixture)))
+    for part in parts_of(mixture, n_points_of(mixture), _LONG / STEP):
+        rows = np.arange(n_points_of(mixture))[part]
+        nodes = drawn_nodes(mixture, rows, rng)
+        values = function(nodes.f)
+        average = nodes.total(values)[0]
+        found[:, rows] = average, average_error(mixture, nodes.each(values) - average[:, None])
+    return found[0], found[1]

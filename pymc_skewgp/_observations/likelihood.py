@@ -51,6 +51,12 @@ class Mixture:
         return of_draws.mixture_quantile_errors(*self.components, quantiles, self.replicate)
 
 
+def n_points_of(mixture: Mixture) -> int:
+    """Number of points, at which there may be several functions."""
+    found = mixture.variance if mixture.covariance is None else mixture.covariance
+    return int(found.shape[0])
+
+
 def average_error(mixture: Mixture, influence: FloatArray) -> FloatArray:
     """Monte Carlo errors of averages, by how far components are from them, shape (..., S)."""
     if mixture.exact:

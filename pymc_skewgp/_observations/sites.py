@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from pymc_skewgp._errors import NotSitesError
 from pymc_skewgp._gaussian.blocks.rows import RowSites
 from pymc_skewgp._gaussian.coordinates import RowFactors
 from pymc_skewgp._gaussian.weights import IntArray
@@ -43,16 +44,22 @@ class Sites:
         Every constant included.
     slopes : Slopes
         Its derivatives.
+    width : int
+        Number K of predictors of each observation: see `SitesGiven`.
+    gaussian_in : int or None
+        Likewise.
     """
 
     A: row.Design
     a: FloatArray
     log_prob: LogProb
     slopes: Slopes
+    width: int = 1
+    gaussian_in: int | None = None
 
     @property
     def size(self) -> int:
-        """Number m of sites."""
+        """Number of predictors."""
         return self.a.size
 
     def of(self, matrix: FloatArray) -> FloatArray:
@@ -61,7 +68,7 @@ class Sites:
 
 
 class SiteLikelihood(Likelihood):
-    """A likelihood of one predictor an observation that has no rows, such as that of counts.
+    """A likelihood without rows, such as that of counts, of K functions at one input each.
 
     Attributes
     ----------
@@ -76,7 +83,14 @@ class SiteLikelihood(Likelihood):
 
     @abstractmethod
     def slopes(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """First and second derivative of log p(y_i | f_i) in f_i."""
+        """First and second derivative of log p(y_i | f_i) in f_i.
+
+        Of K functions the gradient, (..., n, K), and the matrix, (..., n, K, K).
+        """
+
+    def gaussian_in(self, y: Data) -> int | None:
+        """Of K functions the one that log p(y | f) is quadratic in, given the others."""
+        return None
 
     def observations(self, y: Data, n: int) -> row.Observations:
         """No rows."""
@@ -91,9 +105,10 @@ class SiteLikelihood(Likelihood):
 
     def sites(self, y: Data, n: int) -> Sites:
         """One site an observation."""
-        functions = self.functions(y)
-        made = (_OfData(self, y, name, functions) for name in FactorFunctions._fields)
-        return Sites(None, np.zeros(n), *made)
+        functions, k = self.functions(y), self.n_functions(y)
+        log_prob, slopes = (_OfData(self, y, name, functions) for name in FactorFunctions._fields)
+        place = self.gaussian_in(y) if k > 1 else None
+        return Sites(None, np.zeros(n * k), log_prob, slopes, k, place)
 
 
 class _OfData:
@@ -104,9 +119,13 @@ class _OfData:
     ) -> None:
         self._from = likelihood, y, name
         self._function = getattr(functions or likelihood.functions(y), name)
+        self._width = likelihood.n_functions(y)
 
     def __call__(self, eta: FloatArray) -> Any:
-        return self._function(eta)
+        if self._width == 1:
+            return self._function(eta)
+        found = self._function(eta.reshape(*eta.shape[:-1], -1, self._width))
+        return (found[0].reshape(eta.shape), found[1]) if isinstance(found, tuple) else found
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _OfData, self._from
@@ -160,6 +179,11 @@ def stacked_sites(data: Iterable[tuple[Likelihood, Data, int, int]]) -> Sites | 
             parts.append(likelihood.sites(y, n))
     if len(there) == 1 or not parts:
         return parts[0] if parts else None
+    if any(part.width > 1 for part in parts):
+        raise NotSitesError(
+            "a likelihood of several functions does not stand beside other data here.",
+            "Write a model: f and g each by gp.prior or pm.gp.Latent, and the data as variables.",
+        )
     kept, joined = np.concatenate(there), _Parts(parts)
     A = None if kept.all() else sparse.eye_array(kept.size, format="csr")[kept]
     return Sites(A, np.concatenate([x.a for x in parts]), joined.log_prob, joined.slopes)
@@ -250,7 +274,7 @@ class LikelihoodFamily:
         given = tuple(np.asarray(x, np.float64) for x in parameters)
         sites = self.sites(y, given)
         return SitesGiven(
-            sites.size,
+            sites.size // sites.width,
             sites.log_prob,
             sites.slopes,
             lambda eta: np.full(sites.size, self.likelihood.has_kinks),
@@ -258,6 +282,8 @@ class LikelihoodFamily:
                 lambda moved: self.sites(y, moved).log_prob(eta), given, weights
             ),
             has_parameters=bool(given),
+            width=sites.width,
+            gaussian_in=sites.gaussian_in,
         )
 
     def sites(self, y: Data, parameters: Sequence[FloatArray]) -> Sites:

@@ -22,7 +22,7 @@ _OF_ONE_ROW = BernoulliProbit | OrderedProbit | Gaussian | CensoredGaussian
 # What weights leave as it is.
 _OF_THE_LIKELIHOOD = (
     "predicted_dims", "has_kinks", "divisible", "coords", "observed", "predictive_draws",
-    "predictive_summary", "predictive_quantiles",
+    "predictive_summary", "predictive_quantiles", "n_functions", "function_dim", "gaussian_in",
 )  # fmt: skip
 
 
@@ -37,9 +37,8 @@ class Weighted(ClosedFormSites):
     Parameters
     ----------
     likelihood : object of ``pymc_skewgp.likelihoods``
-        One whose observations depend on one value of f each: `BernoulliProbit` without `noise_cov`,
-        `OrderedProbit`, `Gaussian`, `CensoredGaussian`, and all that have no rows, such as
-        `BernoulliLogit` and `Poisson`.
+        `BernoulliProbit` without `noise_cov`, `OrderedProbit`, `Gaussian`, `CensoredGaussian`, and
+        all that have no rows, such as `BernoulliLogit`, `Poisson` and `Softmax`.
     weights : array_like, shape (n,)
         One a row of the data, 0 or more; a number stands for all.
 
@@ -81,7 +80,7 @@ class Weighted(ClosedFormSites):
         takes = isinstance(self.likelihood, SiteLikelihood | _OF_ONE_ROW)
         if not takes or isinstance(self.likelihood, Weighted):
             raise TypeError(
-                "Weighted takes a likelihood of one value of f an observation, such as "
+                "Weighted takes a likelihood of observations that are apart given f, such as "
                 f"BernoulliProbit() or Poisson(), got {self.likelihood!r}: repeat the observations."
             )
         if getattr(self.likelihood, "noise_cov", None) is not None:
@@ -114,16 +113,20 @@ class Weighted(ClosedFormSites):
         weights = self._weights(y.shape[0])
         counts = weights > 0
 
-        def power(values: FloatArray) -> FloatArray:
+        several = self.likelihood.n_functions(y) > 1
+
+        def power(values: FloatArray, axes: int = 0) -> FloatArray:
+            shape = (-1, *(axes * several * (1,)))
+            own, out = weights.reshape(shape), np.zeros(values.shape)
             # Without weight nothing is impossible: 0 times -inf is 0 here.
-            return np.multiply(values, weights, where=counts, out=np.zeros(values.shape))
+            return np.multiply(values, own, where=counts.reshape(shape), out=out)
 
         def log_prob(eta: FloatArray) -> FloatArray:
             return power(plain.log_prob(eta))
 
         def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
             first, second = plain.slopes(eta)
-            return power(first), power(second)
+            return power(first, 1), power(second, 2)
 
         return FactorFunctions(log_prob, slopes)
 

@@ -19,10 +19,11 @@ from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.groups import GroupBlock
 from pymc_skewgp._gaussian.blocks.rows import RowBlock
+from pymc_skewgp._gaussian.blocks.several import SeveralBlock, SeveralSites
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations import observations as row
 from pymc_skewgp._observations.likelihood import Likelihood
-from pymc_skewgp._observations.sites import SiteLikelihood, SitesGiven
+from pymc_skewgp._observations.sites import SiteLikelihood, Sites, SitesGiven
 from pymc_skewgp._posterior import blocks_at
 from pymc_skewgp._posterior import row_groups as grouping
 from pymc_skewgp._posterior.features import FunctionFeatures, rest_between
@@ -31,6 +32,8 @@ from pymc_skewgp._validation import FloatArray
 
 # Rows in a block: what their features take stays in the cache.
 ROWS_IN_BLOCK = 2048
+# Share of the prior variance that features may leave of functions that one factor has several of.
+_MOST_REST = 1e-6
 Arrays = tuple[NDArray[Any], ...]
 
 
@@ -507,11 +510,31 @@ def _of_rows(
 def _of_functions(part: DataSet, features: FunctionFeatures, prior: Prior) -> DataBlock:
     known, n = part.likelihood, part.X.shape[0]
     assert isinstance(known, SiteLikelihood)
-    own, (phi, rest) = known.sites(part.y, n), features.at(part.X)
-    mean, sd = prior.mean("X", part.X) + own.a, np.sqrt(np.einsum("ij,ij->i", phi, phi))
+    own = known.sites(part.y, n)
+    mean = np.repeat(prior.mean("X", part.X), own.width) + own.a
+    if own.width > 1:
+        return DataBlock(_of_several(own, part.X, features, mean), 0.0, part.X)
+    phi, rest = features.at(part.X)
+    sd = np.sqrt(np.einsum("ij,ij->i", phi, phi))
     sites = blocks_at.LearntFunctions(SitesGiven(n, own.log_prob, own.slopes), mean, rest, sd)
     _ = sites.averaged  # refuses what features leave too much of
     return DataBlock(RowBlock(phi, sites), 0.0, part.X)
+
+
+def _of_several(
+    own: Sites, X: FloatArray, features: FunctionFeatures, mean: FloatArray
+) -> SeveralBlock:
+    phi, rest = features.single.at(X)
+    share = rest / (rest + np.einsum("ij,ij->i", phi, phi))
+    if share.max() > _MOST_REST:
+        raise ApproximationError(
+            f"features leave up to {share.max():.2g} of the variance of f, which a likelihood of "
+            f"several functions takes up to {_MOST_REST:g} of: give more features, as "
+            "approximation=sg.approximations.Inducing(m) has m of them, or a smoother kernel."
+        )
+    wide = features.values(phi, own.width).reshape(mean.size, -1)
+    known = own.log_prob, own.slopes, mean, own.width, own.gaussian_in
+    return SeveralBlock(wide, SeveralSites(*known))
 
 
 def _of_groups(data: DataSet, features: FunctionFeatures, prior: Prior) -> Iterator[DataBlock]:

@@ -14,6 +14,7 @@ from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian import linalg, weights
 from pymc_skewgp._gaussian.blocks import ep as block_ep
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
+from pymc_skewgp._gaussian.blocks.conditional import block_sampler
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import SiteSampler
@@ -136,7 +137,7 @@ class FiniteRankFit(FunctionFit):
         """See `FunctionFit`."""
         if self._hard is not None:
             return SiteSampler(BlockPairs.beside(self._hard, self.gaussian, self.data_blocks))
-        return SiteSampler(BlockPairs(self.gaussian, self.data_blocks).with_modes())
+        return block_sampler(self.gaussian, self.data_blocks)
 
     def evidence(self, joint: weights.Estimate, signs: weights.Estimate) -> weights.Estimate:
         """See `FunctionFit`."""
@@ -202,6 +203,8 @@ class FiniteRankFit(FunctionFit):
     ) -> FloatArray:
         """Draws of what features leave of f, given f without it, shape (N, n, K), and the data."""
         apart = not isinstance(data.likelihood, SiteLikelihood)
+        if not apart and signal.shape[2] > 1:
+            return np.zeros(signal.shape)  # there is next to nothing: see `data_blocks`
         if apart and _are_rows(data) and not of_data.is_grouped(data):
             rows = data.rows()  # several of one value, as trials are, are not
             apart = rows_are_apart(sparse.csr_array(as_matrix(rows.A, rows.n_rows)))

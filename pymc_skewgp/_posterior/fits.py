@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_skewgp._errors import NotSitesError
 from pymc_skewgp._gaussian import escalation, linalg, truncated
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside, refuse_contradictory_constraints
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
@@ -435,6 +436,11 @@ def site_draws(
     tol, rung
         See `SiteDraws`.
     """
+    if sites.width > 1:
+        raise NotSitesError(
+            "a likelihood of several functions does not stand beside pseudo-points here.",
+            "Use SkewGP.posterior, or a SkewGP without pseudo_points.",
+        )
     density = site_log_density(given, sites, skip)
     if not given.n_rows:
         cov = predictor_covariance(density.factor)

@@ -12,6 +12,8 @@ from scipy import sparse
 from scipy.linalg import cho_solve, solve_triangular
 
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, fit_blocks
+from pymc_skewgp._gaussian.blocks.several import SeveralBlock, SeveralSites
 from pymc_skewgp._gaussian.coordinate_gaussian import coordinate_gaussian
 from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
@@ -228,6 +230,13 @@ def ep_posterior(
     signs = 0.0
     if n_latent:
         signs = priors.log_prob_of_signs(prior, n_latent // prior.n_pseudo_points, 1024).value
+    if sites is not None and sites.width > 1 and not given.n_rows:
+        density, width = site_log_density(given, sites, 0), (sites.width, sites.gaussian_in)
+        own = SeveralSites(sites.log_prob, sites.slopes, density.offset, *width)
+        blocks = LocalBlocks([SeveralBlock(density.factor, own)])
+        known = fit_blocks(blocks, tol=_EP_TOLERANCE)
+        log_evidence = given.log_density + known.log_prob
+        return _of_coordinates(given, 0, known.gaussian.mean, known.gaussian.chol, log_evidence)
     if sites is not None:
         draws = site_draws(given, sites, n_latent, tol=_EP_TOLERANCE)
         joint = np.vstack([given.row_factor, draws.density.factor])
@@ -309,14 +318,24 @@ def _site_laplace(given: Conditioning, sites: Sites) -> GaussianPosterior:
         with np.errstate(over="ignore", invalid="ignore"):
             value = float(sites.log_prob(there).sum())
             first, second = sites.slopes(there)
-        return RowSlopes(value, first, sparse.diags_array(np.maximum(-second, 0.0), format="csr"))
+        return RowSlopes(value, first, _curvature(second, sites.width, 0.0))
 
     c, of_steps, log_prob = mode_of(slopes, density.factor)
     # Newton's steps take no negative curvature; what there is of it at the mode counts.
     second = sites.slopes(density.offset + density.factor @ c)[1]
-    chol = _precision(sparse.diags_array(-second, format="csr"), density.factor)
+    chol = _precision(_curvature(second, sites.width), density.factor)
     change = float(np.log(of_steps.diagonal() / chol.diagonal()).sum())
     return _of_coordinates(given, 0, c, chol, given.log_density + log_prob + change)
+
+
+def _curvature(second: FloatArray, width: int, least: float = -np.inf) -> Any:
+    """Minus second derivatives, (m,) or (m, K, K), as one matrix, eigenvalues no less than that."""
+    if width == 1:
+        return sparse.diags_array(np.maximum(-second, least), format="csr")
+    values, vectors = np.linalg.eigh(-second)
+    blocks = (vectors * np.maximum(values, least)[:, None]) @ vectors.swapaxes(1, 2)
+    m = len(blocks)
+    return sparse.bsr_array((blocks, np.arange(m), np.arange(m + 1))).tocsr()
 
 
 def _conditioned(

@@ -28,7 +28,7 @@ from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior import automatic, conditioning, fits, output, prior_report
 from pymc_skewgp._posterior import prior as priors
-from pymc_skewgp._posterior.features import finite_rank_prior
+from pymc_skewgp._posterior.features import EveryInput, finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import finite_rank_fit
 from pymc_skewgp._posterior.prior import DataSet, Prior
 from pymc_skewgp._sun.sun import SUN
@@ -64,15 +64,18 @@ MOST_DENSE_ROWS = 5000
 
 def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> fits.FunctionFit:
     """Rows, or sites, under the prior as it is; many rows under an approximated one in blocks."""
+    several = priors.are_of_several(sets)
+    if several and prior.approximation is None:
+        prior = replace(prior, approximation=EveryInput())
     if prior.approximation is not None:
         prior, features = finite_rank_prior(prior, np.vstack([data.X for data in sets]))
         n = sum(data.values.size for data in sets)
         rank = features.rank * priors.n_functions(sets)
-        if n > min(_ROWS_A_COORDINATE * rank, MOST_DENSE_ROWS):
+        if several or n > min(_ROWS_A_COORDINATE * rank, MOST_DENSE_ROWS):
             try:
                 return finite_rank_fit(prior, features, sets)
             except ApproximationError:
-                if n > MOST_DENSE_ROWS:
+                if several or n > MOST_DENSE_ROWS:
                     raise
     parts, sites = [data.values for data in sets], priors.sites_of(sets)
     rows, constrained = priors.rows_of(sets, prior)

@@ -520,6 +520,11 @@ def rows_of(sets: tuple[DataSet, ...], prior: Prior) -> tuple[Observations, Bool
     return stacked(parts, [data.values.size for data in sets]), np.concatenate(constrained)
 
 
+def are_of_several(sets: tuple[DataSet, ...]) -> bool:
+    """Whether factors of any of them are about several functions each."""
+    return any(isinstance(x.likelihood, SiteLikelihood) and x.values.n_functions > 1 for x in sets)
+
+
 def sites_of(sets: tuple[DataSet, ...]) -> Sites | None:
     """Observations that are no rows, likewise; None where all are."""
     return stacked_sites((x.likelihood, x.y, x.X.shape[0], x.values.size) for x in sets)

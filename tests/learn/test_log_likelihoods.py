@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+from scipy import stats
 from xarray import DataTree
 
 import pymc_skewgp as sg
@@ -47,3 +48,17 @@ def test_those_of_pymc(drawn, n_values, monkeypatch):
     monkeypatch.setattr(module, "vectorize_graph", refuse)
     # One by one where there is no other way: sums in another order.
     np.testing.assert_allclose(log_likelihoods(model, trace)["y"], expected["y"], rtol=1e-12)
+
+
+def test_constants_in_single_precision():
+    """Of NegativeBinomial PyTensor keeps an infinity in single precision; SciPy's numbers."""
+    rng, y = np.random.default_rng(1), np.array([0, 3, 1])
+    with pm.Model() as model:
+        f, alpha = pm.Normal("f", shape=3), pm.Gamma("alpha", 2, 0.5)
+        pm.NegativeBinomial("y", mu=pm.math.exp(f), alpha=alpha, observed=y)
+    values = np.repeat([0.5, 2.0], 20)[:, None]  # many draws share the few values of alpha
+    draws = {"f": rng.normal(size=(40, 3)), "alpha": values[:, 0]}
+    mean = np.exp(draws["f"])
+    expected = stats.nbinom.logpmf(y, values, values / (values + mean))
+    found = log_likelihoods(model, module.as_dataset(model, {k: x[None] for k, x in draws.items()}))
+    np.testing.assert_allclose(found["y"].values[0], expected, rtol=1e-10)

@@ -519,7 +519,7 @@ class TestWeighted:
 
     @pytest.mark.parametrize("other", [of.Preference(1.0), of.Weighted(of.Poisson(), 1.0), "x"])
     def test_other_likelihoods(self, other):
-        with pytest.raises(TypeError, match="Weighted takes a likelihood of one value of f"):
+        with pytest.raises(TypeError, match="Weighted takes a likelihood of observations that are"):
             of.Weighted(other, 1.0)
         with pytest.raises(TypeError, match="leave noise_cov out"):
             of.Weighted(of.BernoulliProbit(np.eye(2)), 1.0)

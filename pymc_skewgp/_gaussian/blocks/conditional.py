@@ -14,14 +14,18 @@ draws those of :math:`c_2` are left, which come in mirrored pairs from EP's Gaus
 the prior, which bounds the weights (Owen & Zhou 2000, doi:10.1080/01621459.2000.10473909).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtri
 
+from pymc_skewgp._gaussian.blocks.ep import Blocks, LocalBlocks
 from pymc_skewgp._gaussian.blocks.groups import times
+from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.several import SeveralBlock
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
+from pymc_skewgp._gaussian.coordinates import SiteSampler
+from pymc_skewgp._gaussian.escalation import DEFAULT
 from pymc_skewgp._gaussian.pairs import DrawnInPairs, Pairs
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
@@ -72,7 +76,7 @@ class ConditionalPairs(DrawnInPairs):
 
     def unseen_share(self, n_draws: int) -> float:
         """Relative error of the evidence from tails that so many draws hardly meet."""
-        return float(np.sqrt(self.block.missing(n_draws, but=self.block.gaussian_in)))
+        return float(np.sqrt(self.block.missing(n_draws, self.block.gaussian_in, _OF_PRIOR)))
 
     def pairs(self, points: FloatArray) -> Pairs:
         """See `DrawnInPairs`."""
@@ -141,3 +145,26 @@ def conditional_pairs(block: SeveralBlock, gaussian: CoordinateGaussian) -> Cond
     chol = np.linalg.cholesky(np.linalg.inv(spread @ spread.T))
     of_others = CoordinateGaussian(gaussian.mean[others], chol)
     return ConditionalPairs(block, of_others, inner, others)
+
+
+# Pairs under factors of several predictors weigh less alike: so many times as many take less time
+# than to temper, and their error is larger than what tails hold that they miss.
+_SEVERAL, _MOST_UNSEEN, _MORE, _MORE_OTHERS = (
+    replace(DEFAULT, large=0, accept_large=0.1),
+    0.02,
+    8,
+    4,
+)
+
+
+def block_sampler(gaussian: CoordinateGaussian, blocks: Blocks) -> SiteSampler:
+    """Pairs from EP's Gaussian under factors in blocks, and tempering where these are too few."""
+    every = blocks.blocks if isinstance(blocks, LocalBlocks) else []
+    several = [x for x in every if isinstance(x, SeveralBlock)]
+    found = conditional_pairs(several[0], gaussian) if several and len(every) == 1 else None
+    if found:
+        return SiteSampler(found, _SEVERAL, _MOST_UNSEEN, _MORE_OTHERS)
+    proposal = BlockPairs(gaussian, blocks).with_modes()
+    if several:
+        return SiteSampler(proposal, _SEVERAL, _MOST_UNSEEN, _MORE)
+    return SiteSampler(proposal)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
+from scipy.special import ndtr
 
 from pymc_skewgp._gaussian.blocks.rows import RowSites, SiteSteps, SiteSums, Tilts
 from pymc_skewgp._gaussian.compiled.row_sites import one_factor_log_probs
@@ -406,9 +407,13 @@ class GroupBlock(SiteSteps):
             totals[1, draws] += self._sites.log_probs(groups, middle[groups] - eta).sum(axis=0)
         return totals
 
-    def missing(self, n_draws: int, but: int | None = None) -> float:
-        """See `RowBlock`: along each predictor `but` one, the others of its group going with it."""
+    def missing(self, n_draws: int, but: int | None = None, of_prior: float = 0.0) -> float:
+        """See `RowBlock`: along each predictor `but` one, the others of its group going with it.
+
+        A share of draws, `of_prior`, are of the prior, c ~ N(0, I).
+        """
         total, sites = 0.0, self._of_predictors(self.tau, self.nu)
+        prior = np.linalg.norm(self.predictors.rows(), axis=1).reshape(self._mean.shape)
         for groups in self._slices(HERMITE_NODES.size):
             cov = self._cov[groups]
             for j in set(range(cov.shape[1])) - {but}:
@@ -417,7 +422,10 @@ class GroupBlock(SiteSteps):
                 log_ratio = self._sites.log_probs(groups, eta)
                 shift = sites.shift[groups][:, :, None] - 0.5 * sites.precision[groups] @ eta
                 log_ratio -= (shift * eta).sum(axis=1)
-                missing = missing_of_functions(log_ratio, n_draws)
+                out = (
+                    np.sign(HERMITE_NODES) * eta[:, j] / np.maximum(prior[groups, j, None], 1e-300)
+                )
+                missing = missing_of_functions(log_ratio, n_draws, beyond=of_prior * ndtr(-out))
                 total += float(missing @ missing)
         return total
 

@@ -96,7 +96,7 @@ class _SideBySide:
     def __init__(self, graphs: Sequence[Any], draws: Mapping[Any, NDArray[Any]]) -> None:
         self._draws = draws
         self._shared = [x for x, values in draws.items() if _many_are_equal(values)]
-        held = _held(graphs, draws, self._shared)
+        self._held = held = _held(graphs, draws, self._shared)
         self._first = _many_at_once(held, self._shared)[0] if held else None
         inputs = {x: x.type(x.name) for x in held}
         self._rest, self.fixed = _many_at_once(
@@ -110,7 +110,9 @@ class _SideBySide:
             own = [values[x] for x in self._shared]
             flat = np.hstack([x.reshape(len(x), -1).astype(np.float64) for x in own])
             _, first, which = np.unique(flat, axis=0, return_index=True, return_inverse=True)
-            known = [x[which.ravel()] for x in self._first(*(x[first] for x in own))]
+            # NumPy may have computed in double what a graph has as single, as minus infinity.
+            each = zip(self._first(*(x[first] for x in own)), self._held, strict=True)
+            known = [np.asarray(x[which.ravel()], v.dtype) for x, v in each]
         found: list[NDArray[Any]] = self._rest(*values.values(), *known)
         return found
 

@@ -33,7 +33,7 @@ from pymc_skewgp._learn.factor_evidence import (
 from pymc_skewgp._learn.factor_rows import FactorStart
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
-from pymc_skewgp._observations.sites import SitesGiven
+from pymc_skewgp._observations.sites import SitesGiven, joined_sites
 from pymc_skewgp._posterior.draws_with_evidence import (
     Case,
     DrawsWithEvidence,
@@ -141,9 +141,11 @@ class FactorTask:
 
 
 def _is_of_factors(task: Task) -> bool:
-    """Whether it is of log-concave sites alone, without rows or signs."""
+    """Whether it is of log-concave sites alone, without rows or signs; or of several functions."""
     if not isinstance(task, Case) or task.sites is None or task.given.n_rows:
         return False
+    if task.sites.width > 1:
+        return True
     density = site_log_density(task.given, task.sites, 0)
     known = SitesGiven(task.sites.size, task.sites.log_prob, task.sites.slopes)
     return go_by_factors(density.factor, density.offset, known)
@@ -158,9 +160,16 @@ def _of_factors(case: Case) -> FactorTask:
     terms = FactorTerms(
         density.factor, density.offset, none, none, none, none, log_constant=np.float64(constant)
     )
-    known = SitesGiven(
-        sites.size, sites.log_prob, sites.slopes, has_parameters=True, log_concave=True
+    own = SitesGiven(
+        sites.size // sites.width,
+        sites.log_prob,
+        sites.slopes,
+        has_parameters=True,
+        log_concave=sites.width == 1,
+        width=sites.width,
+        gaussian_in=sites.gaussian_in,
     )
+    known = joined_sites([own])
     nothing = np.zeros((0, given.mean.size))
     joint = JointGaussian(given.mean, given.factor, nothing, np.float64(0.0))
     return FactorTask(terms, known, joint)

@@ -1,4 +1,4 @@
-"""A function from a predictor to a PyMC distribution, as a checked graph of log p(y_i | eta_i)."""
+"""A function from predictors to a PyMC distribution, as a checked graph of log p(y_i | eta_i)."""
 
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
@@ -26,15 +26,16 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 from pymc_skewgp._errors import NotSitesError
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.graph.entrywise import Coupling, checked_by_entry, coupling
+from pymc_skewgp._model.graph.members import first_quadratic
 from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import PLAIN_LOOPS, doubles, in_double
 
-# From a vector of predictors to an unnamed distribution of as many values.
-Distribution = Callable[[TensorVariable], Any]
+# From one vector of predictors, or several, to an unnamed distribution of as many values.
+Distribution = Callable[..., Any]
 _EXAMPLE = "lambda eta: pm.Poisson.dist(pm.math.exp(eta))"
 _SEVERAL = (
-    "write several functions as a model, each by gp.prior(name, X, reparameterize=True), which "
-    "pm.sample draws by NUTS, or as one with pm.gp.cov.Coregion where a row is about one of them."
+    "write them as arguments, a function each: "
+    "lambda f, g, h: pm.Categorical.dist(logit_p=pm.math.stack([f, g, h], axis=-1))."
 )
 
 
@@ -93,11 +94,12 @@ def distribution_graph(
     NotSitesError
         Where the log probability is not a sum of functions of one predictor each.
     """
-    eta: Any = pt.tensor("eta", dtype="float64", shape=(n,))
+    k = len(predictor_names(distribution))
+    etas: list[Any] = [pt.tensor("eta", dtype="float64", shape=(n,)) for _ in range(k)]
     with doubles():
-        variable = _called(distribution, eta)
+        variable = _called(distribution, etas)
         # A hyperparameter may have their names.
-        above = set(ancestors([variable])) - {variable, eta}
+        above = set(ancestors([variable])) - {variable, *etas}
         named = {v for v in above if v.name and (v.name in known or is_random(v))}
         nearest = set(ancestors([variable], blockers=named))
         random = tuple(sorted(named & nearest, key=lambda v: v.name))
@@ -105,11 +107,17 @@ def distribution_graph(
         if random:
             replace = dict(zip(random, parameters, strict=True))
             variable = graph_replace([variable], replace, strict=False)[0]
-        y, log_prob, doubt = _checked(variable, eta, n)
-    return DistributionGraph(eta, y, variable, log_prob, doubt, random, parameters)
+        y, log_prob, doubt = _checked(variable, etas, n)
+        eta, place = etas[0], None
+        if k > 1:
+            place = first_quadratic(log_prob, etas)
+            eta = pt.tensor("eta", dtype="float64", shape=(n * k,))
+            each = {x: eta[i::k] for i, x in enumerate(etas)}
+            variable, log_prob = graph_replace([variable, log_prob], each)
+    return DistributionGraph(eta, y, variable, log_prob, doubt, random, parameters, k, place)
 
 
-def _checked(variable: Any, eta: Any, n: int) -> tuple[Any, Any, Coupling | None]:
+def _checked(variable: Any, etas: list[Any], n: int) -> tuple[Any, Any, Coupling | None]:
     """Values, their log probability, and a doubt whether it keeps entries apart."""
     _refuse_other_shapes(variable, n)
     y = pt.tensor("y", dtype=variable.dtype, shape=(n,))
@@ -121,16 +129,18 @@ def _checked(variable: Any, eta: Any, n: int) -> tuple[Any, Any, Coupling | None
             f"{log_prob.type.shape}, not one number for each.",
             "Sites are for values that are independent given their predictors.",
         )
-    if eta not in ancestors([log_prob]):
+    if not set(etas).issubset(ancestors([log_prob])):
+        which = "the predictor" if len(etas) == 1 else f"each of the {len(etas)} predictors"
         raise NotSitesError(
-            f"the distribution {name} does not depend on the predictor that the function was "
-            "called with."
+            f"the distribution {name} does not depend on {which} that the function was called with."
         )
-    log_prob = checked_by_entry(log_prob, eta)
-    found = coupling(log_prob, eta)
-    if found is not None and found.certain:
-        raise coupled(name, found.operation)
-    return y, log_prob, found
+    for eta in etas:
+        log_prob = checked_by_entry(log_prob, eta)
+    doubts = [found for eta in etas if (found := coupling(log_prob, eta)) is not None]
+    for found in doubts:
+        if found.certain:
+            raise coupled(name, found.operation)
+    return y, log_prob, next(iter(doubts), None)
 
 
 def coupled(name: str, operation: str) -> NotSitesError:
@@ -142,16 +152,16 @@ def coupled(name: str, operation: str) -> NotSitesError:
     )
 
 
-def _called(distribution: Distribution, eta: Any) -> Any:
+def _called(distribution: Distribution, etas: list[Any]) -> Any:
     """What the function returns, a random variable without a name."""
-    _refuse_several_functions(distribution)
     with pm.Model(model=None) as apart:  # named variables must not end in the user's model
         try:
-            variable = distribution(eta)
+            variable = distribution(*etas)
         except Exception as error:
+            several = "" if len(etas) == 1 else f"{len(etas)} predictors, each "
             raise ValueError(
-                f"the likelihood failed for a predictor of shape {eta.type.shape}, one entry for "
-                f"each row of X: {error}"
+                f"the likelihood failed for {several or 'a predictor '}of shape "
+                f"{etas[0].type.shape}, one entry for each row of X: {error}"
             ) from error
     if apart.basic_RVs or apart.potentials:
         named = ", ".join(v.name for v in [*apart.basic_RVs, *apart.potentials])
@@ -169,18 +179,23 @@ def _called(distribution: Distribution, eta: Any) -> Any:
     )
 
 
-def _refuse_several_functions(distribution: Distribution) -> None:
+def predictor_names(distribution: Distribution) -> list[str]:
+    """Names of the predictors that the function takes, an argument without a default each.
+
+    Raises
+    ------
+    TypeError
+        Where it takes any number of them.
+    """
     try:
         known = signature(distribution).parameters.values()
     except (TypeError, ValueError):  # it does not say what it takes
-        return
+        return ["eta"]
+    if any(x.kind is Parameter.VAR_POSITIONAL for x in known):
+        raise TypeError(f"the likelihood takes any number of predictors: {_SEVERAL}")
     positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [x.name for x in known if x.default is Parameter.empty and x.kind in positional]
-    if len(needed) > 1:
-        raise TypeError(
-            f"the likelihood takes {len(needed)} predictors, {', '.join(needed)}, and is called "
-            f"with one, of one function: {_SEVERAL}"
-        )
+    taken = [x for x in known if x.kind in positional]
+    return [x.name for x in taken if x.default is Parameter.empty] or [x.name for x in taken[:1]]
 
 
 def _refuse_other_shapes(variable: Any, n: int) -> None:
@@ -189,7 +204,7 @@ def _refuse_other_shapes(variable: Any, n: int) -> None:
         raise ValueError(
             f"Categorical needs the probabilities of all classes in each of {n} rows, which are "
             "not a function of one predictor: use sg.likelihoods.MultinomialProbit() for classes, "
-            f"OrderedLogit or OrderedProbit for ordered ones. Or else: {_SEVERAL}"
+            f"OrderedLogit or OrderedProbit for ordered ones. For several predictors {_SEVERAL}"
         )
     if variable.type.ndim != 1 or shape[0] not in (None, n):
         raise ValueError(
@@ -215,8 +230,11 @@ def _log_prob(variable: Any, y: Variable) -> Any:
     return in_double([log_prob])[0]
 
 
-def drawing(eta: Any, variable: Any, parameters: Sequence[Any]) -> tuple[Any, int]:
-    """Draws of a random variable as a function of predictors and generators."""
+def drawing(eta: Any, variable: Any, parameters: Sequence[Any], width: int = 1) -> tuple[Any, int]:
+    """Draws of a random variable as a function of predictors and generators.
+
+    One draw for each `width` of the last dimension of `eta`.
+    """
     known = list(ancestors([variable]))
     sources = [v for v in known if isinstance(v.type, RandomType) and v.owner is None]
     generators = [source.type() for source in sources]
@@ -231,7 +249,7 @@ def drawing(eta: Any, variable: Any, parameters: Sequence[Any]) -> tuple[Any, in
     shared = [pytensor.shared(np.array(v.data), shape=v.type.shape) for v in constants]
     replace = dict(zip([*sources, *constants], [*generators, *shared], strict=True))
     (drawn,) = graph_replace([variable], replace, strict=False)
-    output = pt.broadcast_to(drawn, eta.shape)
+    output = pt.broadcast_to(drawn, (*tuple(eta.shape)[:-1], eta.shape[-1] // width))
     inputs = [eta, *parameters, *generators]
     options = {"mode": PLAIN_LOOPS, "on_unused_input": "ignore"}
     return pytensor.function(inputs, output, **options), len(sources)

@@ -220,6 +220,12 @@ class SiteFunctions:
             lambda moved: self.given(moved).log_prob(y, eta), self._parameters, weights
         )
 
+    @property
+    def _of_values(self) -> Any:
+        """Shape of the values at a block of predictors."""
+        n_rows, n_predictors = self._block.shape
+        return n_rows, n_predictors // self.graph.width
+
     @_kept
     def _moments(self) -> Any:
         """Of mean and standard deviation; None where they are not known."""
@@ -230,7 +236,7 @@ class SiteFunctions:
             return _UNDEFINED
         except Exception:  # of many kinds: there is no rule, or PyTensor cannot vectorise it
             return None
-        shape = self._block.shape
+        shape = self._of_values
         return plain_function(self._inputs[1:], [pt.broadcast_to(x, shape) for x in made])
 
     @property
@@ -251,11 +257,11 @@ class SiteFunctions:
     def _cdf(self) -> Any:
         """Of the log distribution function."""
         graph = self.graph
-        y = pt.tensor("y", dtype=graph.variable.dtype, shape=self._block.type.shape)
+        y = pt.tensor("y", dtype=graph.variable.dtype, shape=(None, graph.y.type.shape[0]))
         each = pm.logcdf(graph.variable, graph.y, warn_rvs=False)
         each = checked_by_entry(each, graph.eta, broken=np.nan)
         found = vectorize_graph(each, {graph.eta: self._block, graph.y: y})
-        return plain_function([y, *self._inputs[1:]], pt.broadcast_to(found, self._block.shape))
+        return plain_function([y, *self._inputs[1:]], pt.broadcast_to(found, self._of_values))
 
     @_kept
     def has_cdf(self) -> bool:
@@ -305,7 +311,7 @@ class SiteFunctions:
         return True
 
     def draws(self, eta: FloatArray, rng: np.random.Generator) -> Any:
-        """Values given predictors, as many as these.
+        """Values given predictors, as many as these, or one for each K of them.
 
         At predictors so large that NumPy refuses parameters, the others are drawn as they are, and
         these at the nearest predictor that can be.
@@ -326,12 +332,12 @@ class SiteFunctions:
         # Draws that are made again and again until all are accepted.
         nodes = self._drawing[0].maker.fgraph.apply_nodes
         size = _LOOP_BLOCK if any(isinstance(node.op, Scan) for node in nodes) else _BLOCK
-        found = _by_blocks(drawn, eta, self.dtype, size=size)
+        found = _by_blocks(drawn, eta, self.dtype, size=size, width=self.graph.width)
         if beyond and self.dtype.kind in "iu":  # what has a largest number
             warn(
-                f"{sum(beyond)} of {eta.size} draws of {self.graph.name} are at predictors beyond "
-                "what NumPy can draw at, and the nearest that it can stands for them. It is these "
-                "draws of y alone: means, standard deviations and quantiles do not use them.",
+                f"{sum(beyond)} of {found.size} draws of {self.graph.name} are at predictors "
+                "beyond what NumPy can draw at, and the nearest that it can stands for them. It is "
+                "these draws of y alone: means, standard deviations and quantiles do not use them.",
                 DrawOverflowWarning,
                 stacklevel=2,
             )
@@ -378,21 +384,22 @@ class SiteFunctions:
         vectorized = partial(vectorize_graph, graph.variable, {graph.eta: block})
         for many in (vectorized, self._called_with_block):
             try:
-                return *graphs.drawing(block, many(), graph.parameters), False
+                return *graphs.drawing(block, many(), graph.parameters, graph.width), False
             except Exception:  # PyTensor cannot vectorise the graphs that some variables are
                 continue
-        return *graphs.drawing(graph.eta, graph.variable, graph.parameters), True
+        return *graphs.drawing(graph.eta, graph.variable, graph.parameters, graph.width), True
 
     def _called_with_block(self) -> Any:
         """The user's function of a matrix; ValueError where that is not the same as of each row."""
         if self._distribution is None or self.graph.parameters:
             raise ValueError("its parameters are random variables of a model.")
-        variable = self._distribution(self._block)
+        k = self.graph.width
+        variable = self._distribution(*(self._block[:, i::k] for i in range(k)))
         y = pt.matrix("y", dtype=variable.dtype)
         log_prob = plain_function([y, self._block], pm.logp(variable, y, warn_rvs=False))
         n = self.graph.eta.type.shape[0]
         eta = np.random.default_rng(0).standard_normal((2 if n == 3 else 3, n))
-        values = np.ones(eta.shape, dtype=variable.dtype)
+        values = np.ones((len(eta), n // k), dtype=variable.dtype)
         one = plain_function([self.graph.y, self.graph.eta], self.graph.log_prob)
         found, expected = log_prob(values, eta), [one(values[0], row) for row in eta]
         if variable.type.ndim != 2 or not np.allclose(found, expected, equal_nan=True):
@@ -400,8 +407,9 @@ class SiteFunctions:
         return variable
 
     def draw_each(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Values given predictors of any shape, of a distribution of one value."""
-        return np.asarray(self.draws(eta[..., None], rng)[..., 0], dtype=np.float64)
+        """Values given predictors of any shape, or (..., K), of a distribution of one value."""
+        each = eta[..., None] if self.graph.width == 1 else eta
+        return np.asarray(self.draws(each, rng)[..., 0], dtype=np.float64)
 
 
 def _by_blocks(
@@ -442,8 +450,9 @@ class DistributionSites(sites.SiteLikelihood):
     Parameters
     ----------
     distribution : callable
-        Such as ``lambda eta: pm.Poisson.dist(pm.math.exp(eta))``. What is not a function of the
-        predictor is a number, or has one value for each row of X.
+        Such as ``lambda eta: pm.Poisson.dist(pm.math.exp(eta))``, or, of K functions,
+        ``lambda f, g: pm.Normal.dist(f, pm.math.exp(g))``. What is not a function of the
+        predictors is a number, or has one value for each row of X.
     point : mapping
         Values, by name, of random variables that it depends on.
     shared : dict, optional
@@ -491,33 +500,53 @@ class DistributionSites(sites.SiteLikelihood):
         return data
 
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
-        """Log p(y_i | f_i), every constant included, f of shape (..., n)."""
-        return self.functions_of(y.size).log_prob(y, f)
+        """Log p(y_i | f_i), every constant included, f of shape (..., n) or (..., n, K)."""
+        return self.functions_of(y.size).log_prob(y, self._flat(f))
 
     def slopes(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
         """First and second derivative of log p(y_i | f_i) in f_i."""
-        return self.functions_of(y.size).slopes(y, f)
+        first, second = self.functions_of(y.size).slopes(y, self._flat(f))
+        return first.reshape(f.shape), second
+
+    def n_functions(self, y: Data) -> int:
+        """K."""
+        return len(graphs.predictor_names(self._distribution))
+
+    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
+        """Names of the functions, where there are several."""
+        names = graphs.predictor_names(self._distribution)
+        return {"function": names} if len(names) > 1 else {}
+
+    def gaussian_in(self, y: Data) -> int | None:
+        """See `SiteLikelihood`."""
+        return self.functions_of(y.size).graph.gaussian_in
+
+    def _flat(self, f: FloatArray) -> FloatArray:
+        """The functions at a row one after the other."""
+        several = len(graphs.predictor_names(self._distribution)) > 1
+        return f.reshape(*f.shape[:-2], -1) if several else f
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
     ) -> Data | None:
         """New values at the rows of the data; None where PyMC cannot draw them."""
         functions = self.functions_of(y.size)
-        return functions.draws(f, rng) if functions.can_draw else None
+        return functions.draws(self._flat(f), rng) if functions.can_draw else None
 
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """``y``, where the distribution has no constants of its own for each row."""
         single = self._single
         if single is None or not single.can_draw:
             return {}
-        return {"y": single.draws(f[..., None], rng)[..., 0]}
+        each = f[..., None] if single.graph.width == 1 else f
+        return {"y": single.draws(each, rng)[..., 0]}
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """``y_mean`` and ``y_sd`` with their errors, where there is a mean."""
         single = self._single
         if single is None or not single.has_mean:
             return {}
-        if single.moments_each(np.zeros(1)) is not None:
+        if single.graph.width == 1 and single.moments_each(np.zeros(1)) is not None:
             return averaged_forecasts(mixture, single.moments_each)
         return drawn_forecasts(mixture, single.draw_each) if single.can_draw else {}
 
@@ -526,7 +555,7 @@ class DistributionSites(sites.SiteLikelihood):
         single = self._single
         if single is None:
             return {}
-        if single.has_cdf:
+        if single.graph.width == 1 and single.has_cdf:
             whole = single.dtype.kind in "iub"
             new = NewValues(mixture, single.cdf_each)
             return (new.whole_quantiles(probs) if whole else new.real_quantiles(probs)).named()
@@ -535,7 +564,8 @@ class DistributionSites(sites.SiteLikelihood):
     def refuse_impossible_mean(self, y: ArrayLike, mean: FloatArray, where: str = "") -> None:
         """Refuse data that are impossible where the prior has its mean."""
         data = self.as_data(y, mean.size)
-        log_prob = self.log_likelihood(data, mean)
+        k = self.n_functions(data)
+        log_prob = self.log_likelihood(data, mean if k == 1 else np.repeat(mean[:, None], k, 1))
         wrong = ~np.isfinite(log_prob)
         if wrong.any():
             i = int(np.argmax(wrong))
@@ -574,12 +604,12 @@ class DistributionSites(sites.SiteLikelihood):
 
     def is_same_of(self, index: IntArray, y: Data) -> bool:
         """Whether some of the rows by themselves have the log p that they have among all rows."""
-        places = np.asarray(_PLACES)[:, None]
+        places, k = np.asarray(_PLACES)[:, None], self.n_functions(y)
         try:
-            own = self.functions_of(index.size).log_prob(y[index], np.tile(places, index.size))
+            own = self.functions_of(index.size).log_prob(y[index], np.tile(places, k * index.size))
         except (TypeError, ValueError):
             return False
-        among = self.functions_of(y.size).log_prob(y, np.tile(places, y.size))[:, index]
+        among = self.functions_of(y.size).log_prob(y, np.tile(places, k * y.size))[:, index]
         return bool(np.array_equal(own, among))
 
     @property
@@ -596,6 +626,10 @@ def _refuse_impossible(functions: SiteFunctions, y: Data) -> None:
     with np.errstate(all="ignore"):
         own = [y * 1.0, np.log(np.abs(y) + (y == 0)), np.nan_to_num(1.0 / y)]
     places = np.stack([*(np.full(y.size, place) for place in _PLACES), *own])
+    if (k := functions.graph.width) > 1:  # all predictors there, or the first and others at 0
+        first = np.zeros((*places.shape, k))
+        first[..., 0] = places
+        places = np.concatenate([np.repeat(places, k, axis=1), first.reshape(len(places), -1)])
     log_prob = functions.log_prob(y, places)
     wrong = ~np.isfinite(log_prob).any(axis=0)
     if wrong.any():
@@ -610,16 +644,17 @@ def _refuse_impossible(functions: SiteFunctions, y: Data) -> None:
 
 def _refuse_coupled(functions: SiteFunctions, y: Data) -> None:
     """Refuse a log probability of which an entry changes when other predictors do."""
-    n = y.size
+    n, k = y.size, functions.graph.width
     if n == 1:
         return
     rng = np.random.default_rng(0)
-    centre = rng.standard_normal(n)
+    centre = rng.standard_normal(n * k)
     moved = rng.random((2 * len(_MOVES), n)) < 0.5
     moved[1::2] = ~moved[::2]
-    moves = np.repeat(_MOVES, 2)[:, None] * rng.standard_normal(moved.shape)
+    every = np.repeat(moved, k, axis=1)
+    moves = np.repeat(_MOVES, 2)[:, None] * rng.standard_normal(every.shape)
     before = functions.log_prob(y, centre[None, :])
-    after = functions.log_prob(y, np.where(moved, centre + moves, centre))
+    after = functions.log_prob(y, np.where(every, centre + moves, centre))
     changed = ~moved & (after != before)
     if changed.any():
         doubt = functions.graph.doubt

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.model.fgraph import fgraph_from_model, model_from_fgraph
+from pymc.pytensorf import toposort_replace
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import UniformRV
@@ -489,7 +491,9 @@ def collapse_process(
     """
     parts = sorted(parts, key=lambda part: part.sites is not None)  # their predictors are last
     sun = process_of_values(gp, [part.values for part in parts], 0.0, coregion)
-    terms = evidence_terms(*data_rows.rows_of_parts(sun, parts))
+    rows = data_rows.rows_of_parts(sun, parts)
+    is_one = all(part.sites is None or part.values.n_functions == 1 for part in parts)
+    terms = evidence_terms(*rows) if is_one else _factor_terms(gp, parts, *rows)
     sites = tuple(part.sites for part in parts if part.sites is not None)
     parameters = [x for part in sites for x in part.parameters]
     used = set(ancestors([*terms, *parameters]))
@@ -498,7 +502,7 @@ def collapse_process(
     # Potentials that tie these to other variables of the model say nothing without them.
     rest += [p for p in model.potentials if others.isdisjoint(ancestors([p]))]
     chosen: list[Any] = []
-    if without_coefficients:
+    if without_coefficients and isinstance(terms, EvidenceTerms):
         given = terms
 
         def terms_of(own: SunParameters) -> EvidenceTerms:
@@ -507,6 +511,33 @@ def collapse_process(
         terms, chosen = coefficients_out(model, sun, terms_of, parameters, rest)
     rest = [x for x in rest if x not in chosen]
     return Collapsed([terms], [sites], rest, [None], [None], chosen)
+
+
+# Of the mean variance, which makes a covariance regular: exact evidences do without it.
+_NUGGET = 1e-9
+
+
+def _factor_terms(
+    gp: Any, parts: list[data_rows.RowsOfData], sun: SunParameters, rows: data_rows.NoisyRows
+) -> FactorTerms:
+    """In white coordinates, where factors are about several functions.
+
+    Raises
+    ------
+    NotSitesError
+        With pseudo-points, or data of several kinds.
+    """
+    if gp.pseudo_points is not None or len(parts) > 1:
+        found = "pseudo-points" if len(parts) == 1 else "data of several kinds"
+        raise NotSitesError(
+            f"hyperparameters are not learnt from a likelihood of several functions with {found}.",
+            "Write a model: f and g each by gp.prior or pm.gp.Latent, and the data as variables.",
+        )
+    n, none = sun.scale.shape[0], pt.zeros(0, dtype="float64")
+    nugget = _NUGGET * pt.diagonal(sun.scale).mean() * pt.eye(n)
+    factor = pt.linalg.cholesky(sun.scale + nugget)
+    one = pt.constant(1.0, dtype="float64")
+    return FactorTerms(factor, sun.mu, *(none,) * 4, one, rows.log_constant)
 
 
 def _without_means(model: pm.Model, block: analysis.Block) -> analysis.Block:
@@ -571,12 +602,49 @@ def is_wrapped(model: Any) -> bool:
 
 
 def pymc_model(model: Any) -> Any:
-    """The model of PyMC inside, built where that was to come; anything else as it is."""
-    if not is_wrapped(model):
+    """The model of PyMC inside, built where that was to come; anything else as it is.
+
+    Functions by `SkewGP.prior` that data see in a product, or as several predictors, are Gaussian
+    variables in it.
+    """
+    if is_wrapped(model):
+        if not model.built:
+            model.build()
+        model = model.backend.model
+    return _with_gaussian_functions(model) if isinstance(model, pm.Model) else model
+
+
+def _with_gaussian_functions(model: pm.Model) -> pm.Model:
+    """The model, or the same with functions that are not jointly conjugate by their Gaussians."""
+    plain = [
+        rv
+        for rv in model.free_RVs
+        if kinds.is_function(rv) and kinds.latent_dimensions(rv.owner.op.dist_params(rv.owner)) == 0
+    ]
+    if len(plain) < 2 or not any(_sees_apart(model, y, plain) for y in model.observed_RVs):
         return model
-    if not model.built:
-        model.build()
-    return model.backend.model
+    if any(x is not None for x in model.rvs_to_initial_values.values()):
+        return model  # which PyMC does not copy
+    whole, memo = fgraph_from_model(model)
+    found = []
+    for rv in plain:
+        own = memo[rv].owner.inputs[0]
+        mean, scale = own.owner.op.dist_params(own.owner)[:2]
+        found.append((own, pm.MvNormal.dist(mean, scale)))
+    toposort_replace(whole, found)
+    return model_from_fgraph(whole, mutate_fgraph=True)
+
+
+def _sees_apart(model: pm.Model, y: Any, functions: list[Any]) -> bool:
+    """Whether an observed variable sees several functions, and not by one affine predictor."""
+    above = set(ancestors([y]))
+    seen = [rv for rv in functions if rv in above]
+    if len(seen) < 2:
+        return False
+    try:
+        return not set(seen) <= set(analysis.site_block_of(model, seen[0]).members)
+    except (NotConjugateError, NotSitesError):
+        return True
 
 
 def as_fitted(model: Any, tree: DataTree) -> DataTree:

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.process import ValuesAt
 from pymc_skewgp._observations.binary import BinomialProbit
+from pymc_skewgp._observations.classes import MultinomialProbit
 from pymc_skewgp._observations.likelihood import Data, Likelihood, as_derivative
-from pymc_skewgp._observations.multinomial_probit import MultinomialProbit
 from pymc_skewgp._observations.observations import Observations, as_matrix, equal_rows
 from pymc_skewgp._observations.weighted import as_weights, weighted_observations
 from pymc_skewgp._posterior.data_blocks import Arrays, RowTable

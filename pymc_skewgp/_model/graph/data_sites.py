@@ -118,8 +118,8 @@ class KnownSites(Known):
     def rows_of(self, inputs: Sequence[Any], random: Mapping[str, Any]) -> RowsOfData:
         """Predictors as rows without noise at 0, and the sites on them."""
         X, y = inputs
-        values = ValuesAt(X)
-        zero = pt.zeros((values.n_rows,))
+        values = ValuesAt(X, self.n_functions)
+        zero = pt.zeros((values.n_functions * values.n_rows,))
         nowhere = pt.full_like(zero, pt.constant(float("nan"), dtype="float64"))
         parameters = tuple(pt.cast(x, "float64") for x in random.values())
         sites = SitesOfData(self.family, y, parameters)

@@ -104,6 +104,12 @@ def slopes_of(log_density: Any, values: Sequence[Any]) -> list[Any]:
     return found
 
 
+def first_quadratic(log_density: Any, values: Sequence[Any]) -> int | None:
+    """The first of these variables that the sum is quadratic in, given the others; None: none."""
+    total = log_density.sum()
+    return next((i for i, x in enumerate(values) if why_not_quadratic(total, [x]) is None), None)
+
+
 def why_not_quadratic(log_density: Any, values: Sequence[Any]) -> str | None:
     """First operation by which a log density is not known to be quadratic in values, or None."""
     reasons = (

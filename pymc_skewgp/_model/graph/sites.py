@@ -23,7 +23,7 @@ from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.graph import affine, entrywise, likelihoods
-from pymc_skewgp._model.graph.members import as_member, log_density_of, why_not_quadratic
+from pymc_skewgp._model.graph.members import as_member, first_quadratic, log_density_of
 from pymc_skewgp._model.ops.plain_mode import in_double, plain_function
 
 # Observations of a SkewGP variable, and what in a model is in the way of an exact step.
@@ -531,9 +531,6 @@ def _as_sites(model: pm.Model, rv: Any, members: list[Any], split: _Split) -> Ob
         for x, v in model.rvs_to_values.items()
         if x in model.free_RVs and v in used and v not in own
     ]
-    names, place = [x.name for x in members], None
-    if k > 1:
-        total = split.log_prob.sum()
-        quadratic = (i for i, x in enumerate(split.etas) if why_not_quadratic(total, [x]) is None)
-        place = next(quadratic, None)
+    names = [x.name for x in members]
+    place = first_quadratic(split.log_prob, split.etas) if k > 1 else None
     return ObservedSites(rv.name, names, A, a, eta, log_prob, values, others, k, place)

@@ -262,7 +262,7 @@ WRONG = {
     TypeError: {
         "result of Exp, not": lambda eta: pm.math.exp(eta),
         "without a name, found y": lambda eta: pm.Normal("y", eta),
-        r"2 predictors, f, g, .* reparameterize=True.* NUTS": lambda f, g: normal(f, pt.exp(g)),
+        "any number of predictors: write them": lambda *f: normal(f[0], pt.exp(f[1])),
     },
     NotSitesError: {
         "does not depend on the predictor": lambda eta: normal(0.0, 1.0, shape=N),

@@ -1,13 +1,13 @@
-"""Labels of several classes under a probit link: exchangeable functions, the largest wins."""
+"""Labels of several classes: a function each, exchangeable, under a probit or a logit link."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import log_ndtr, log_softmax, ndtr, ndtri, softmax
 
 from pymc_skewgp import _validation as check
 from pymc_skewgp._gaussian import linalg
@@ -17,6 +17,7 @@ from pymc_skewgp._observations import probability
 from pymc_skewgp._observations.comparisons import differences
 from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture, as_integers, refuse_rows
 from pymc_skewgp._observations.observations import Observations, intervals
+from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
 from pymc_skewgp._validation import FloatArray
 
 # Probabilities of classes, averaged over what is known of the functions.
@@ -34,28 +35,31 @@ from pymc_skewgp._validation import FloatArray
 _LEAST = 1e-7  # probability below which differences of Owen's function have too few digits
 
 
-def category_probabilities(mixture: Mixture, noise: FloatArray) -> tuple[FloatArray, FloatArray]:
+# Probabilities of K classes, shape (S, K), given means of f, (S, K), and their one covariance.
+GivenDraws = Callable[[FloatArray, FloatArray, np.random.Generator], FloatArray]
+
+
+def category_probabilities(mixture: Mixture, given: GivenDraws) -> tuple[FloatArray, FloatArray]:
     """Probabilities of K classes at t points and their standard errors, shape (t, K) each.
 
-    `noise` is the covariance of the noise, (K, K). To S effective draws one is added that stands
-    for what no draw has met, a Gaussian of the same mean and variance, as for two classes.
+    To S effective draws one is added that stands for what no draw has met, a Gaussian of the same
+    mean and variance, as for two classes.
     """
     covariance, weights = mixture.covariance, mixture.weights
     assert covariance is not None
     t, k = covariance.shape[:2]
     means = mixture.means.reshape(t, k, -1).swapaxes(1, 2)  # (t, S, K)
-    total = covariance + noise
     n_effective = 1.0 / float(weights @ weights)
     share = 1.0 / (1.0 + n_effective)
     value, error = np.empty((t, k)), np.empty((t, k))
     rng = np.random.default_rng(0)  # summaries are the same for every seed of draws
     for i in range(t):  # a point at a time: S K numbers each
-        p = _given_draws(means[i], total[i], rng)
+        p = given(means[i], covariance[i], rng)
         mean = mean_probability(p.T, weights)
         centre = weights @ means[i]
         off = means[i] - centre
         spread = (off * weights[:, None]).T @ off
-        other = _given_draws(np.tile(centre, (_OTHERS, 1)), total[i] + spread, rng).mean(axis=0)
+        other = given(np.tile(centre, (_OTHERS, 1)), covariance[i] + spread, rng).mean(axis=0)
         own = weighted_error((p - mean).T, weights, mixture.replicate)
         value[i] = mean + share * (other - mean)
         error[i] = np.sqrt(own**2 + share**2 * other * (1.0 - other))
@@ -129,7 +133,76 @@ def _given_draws(means: FloatArray, cov: FloatArray, rng: np.random.Generator) -
 
 
 @dataclass(frozen=True, eq=False)
-class MultinomialProbit(Likelihood):
+class _Classes(Likelihood):
+    """Labels 0 to K - 1, where there is a function for each class."""
+
+    n_classes: int | None = None
+    categories: Sequence[Any] | None = None
+
+    function_dim = "category"
+    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "p": ("category",),
+        "p_mean": ("category",),
+    }
+
+    def __post_init__(self) -> None:
+        counts = self._counts()
+        if len(set(counts.values())) > 1:
+            raise ValueError(f"the number of classes must be one, got {counts}.")
+
+    def _counts(self) -> dict[str, int]:
+        """The number of classes, by what says it."""
+        counts = {}
+        if self.n_classes is not None:
+            counts["n_classes"] = check.as_count("n_classes", self.n_classes, 2)
+        if self.categories is not None:
+            object.__setattr__(self, "categories", tuple(self.categories))
+            counts["categories"] = check.as_count(
+                "the number of categories", len(self.categories), 2
+            )
+        return counts
+
+    def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
+        """Labels of both; the new ones are of the classes that there are, maybe not of all."""
+        known = replace(self, n_classes=self.n_functions(y))
+        return np.concatenate([y, known.as_data(new, n_new)])
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Labels as 0, 1, ..., K - 1."""
+        codes = as_integers(y, n, "class, 0 for the first")
+        known = self._known_classes
+        if known is None:
+            found = np.unique(codes)
+            if found[0] != 0 or found[-1] != found.size - 1 or found.size < 2:
+                raise ValueError(
+                    f"y must hold two classes or more, coded 0, 1, 2 and so on; found {found}. "
+                    "Where a class never occurs, say how many there are: n_classes=."
+                )
+        else:
+            must = f"be from 0 to {known - 1}, for {known} classes"
+            refuse_rows("y", codes, (codes < 0) | (codes >= known), must)
+        return codes
+
+    def of_observations(self, index: IntArray, y: Data) -> "_Classes":
+        """Of as many classes, some of which may be missing among the labels that are chosen."""
+        return replace(self, n_classes=self.n_functions(y))
+
+    def n_functions(self, y: Data) -> int:
+        """K."""
+        known = self._known_classes
+        return int(y.max()) + 1 if known is None else known
+
+    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
+        """Names of the classes."""
+        return {"category": list(self.categories or range(self.n_functions(y)))}
+
+    @property
+    def _known_classes(self) -> int | None:
+        return next(iter(self._counts().values()), None)
+
+
+@dataclass(frozen=True, eq=False)
+class MultinomialProbit(_Classes):
     r"""Labels of K classes: :math:`y_i` is the class whose noisy function is the largest.
 
     .. math:: y_i = \operatorname{arg\,max}_k \{f_k(x_i) + e_{ik}\}, \qquad e_i \sim N(0, \Sigma)
@@ -184,64 +257,22 @@ class MultinomialProbit(Likelihood):
     0.62
     """
 
-    n_classes: int | None = None
-    categories: Sequence[Any] | None = None
     noise_cov: Any = None
 
-    function_dim = "category"
-    predicted_dims: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "p": ("category",),
-        "p_mean": ("category",),
-    }
+    def _counts(self) -> dict[str, int]:
+        counts = super()._counts()
+        if self.noise_cov is not None:
+            counts["noise_cov"] = len(self.noise_cov)
+        return counts
 
     def __post_init__(self) -> None:
-        counts = {}
-        if self.n_classes is not None:
-            counts["n_classes"] = check.as_count("n_classes", self.n_classes, 2)
-        if self.categories is not None:
-            object.__setattr__(self, "categories", tuple(self.categories))
-            counts["categories"] = check.as_count(
-                "the number of categories", len(self.categories), 2
-            )
         if self.noise_cov is not None:
             cov = check.as_covariance("noise_cov", self.noise_cov).copy()
             jitter = linalg.cholesky("noise_cov", cov)[1]  # refuses what is no covariance
             cov[np.diag_indices_from(cov)] *= 1.0 + jitter
             cov.flags.writeable = False
             object.__setattr__(self, "noise_cov", cov)
-            counts["noise_cov"] = len(cov)
-        if len(set(counts.values())) > 1:
-            raise ValueError(f"the number of classes must be one, got {counts}.")
-
-    def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
-        """Labels of both; the new ones are of the classes that there are, maybe not of all."""
-        known = replace(self, n_classes=self.n_functions(y))
-        return np.concatenate([y, known.as_data(new, n_new)])
-
-    def as_data(self, y: ArrayLike, n: int) -> Data:
-        """Labels as 0, 1, ..., K - 1."""
-        codes = as_integers(y, n, "class, 0 for the first")
-        known = self._known_classes
-        if known is None:
-            found = np.unique(codes)
-            if found[0] != 0 or found[-1] != found.size - 1 or found.size < 2:
-                raise ValueError(
-                    f"y must hold two classes or more, coded 0, 1, 2 and so on; found {found}. "
-                    "Where a class never occurs, say how many there are: n_classes=."
-                )
-        else:
-            must = f"be from 0 to {known - 1}, for {known} classes"
-            refuse_rows("y", codes, (codes < 0) | (codes >= known), must)
-        return codes
-
-    def of_observations(self, index: IntArray, y: Data) -> "MultinomialProbit":
-        """Of as many classes, some of which may be missing among the labels that are chosen."""
-        return replace(self, n_classes=self.n_functions(y))
-
-    def n_functions(self, y: Data) -> int:
-        """K."""
-        known = self._known_classes
-        return int(y.max()) + 1 if known is None else known
+        super().__post_init__()
 
     def observations(self, y: Data, n: int) -> Observations:
         """K - 1 intervals a label: its function, with noise, is above each other one."""
@@ -277,10 +308,6 @@ class MultinomialProbit(Likelihood):
         rho = cov[:, 0, 1] / np.sqrt(cov[:, 0, 0] * cov[:, 1, 1])
         return log_bivariate(ahead[..., 0], ahead[..., 1], rho[y])
 
-    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
-        """Names of the classes."""
-        return {"category": list(self.categories or range(self.n_functions(y)))}
-
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """``p``, the probabilities of the classes, and ``y``, labels."""
         if self.noise_cov is None:
@@ -292,16 +319,11 @@ class MultinomialProbit(Likelihood):
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """``p_mean`` and ``p_mean_se``."""
         assert mixture.covariance is not None
-        p, error = category_probabilities(mixture, self._cov(mixture.covariance.shape[-1]))
+        noise = self._cov(mixture.covariance.shape[-1])
+        p, error = category_probabilities(
+            mixture, lambda means, cov, rng: _given_draws(means, cov + noise, rng)
+        )
         return {"p_mean": p, "p_mean_se": error}
-
-    @property
-    def _known_classes(self) -> int | None:
-        if self.n_classes is not None:
-            return int(self.n_classes)
-        if self.categories is not None:
-            return len(self.categories)
-        return None if self.noise_cov is None else len(self.noise_cov)
 
     def _cov(self, k: int) -> FloatArray:
         cov: FloatArray = np.eye(k) if self.noise_cov is None else self.noise_cov
@@ -319,3 +341,92 @@ class MultinomialProbit(Likelihood):
 def _others(k: int) -> Data:
     """The classes other than each one, shape (k, k - 1)."""
     return np.array([[j for j in range(k) if j != c] for c in range(k)])
+
+
+# Classes under a logit link.
+
+
+@dataclass(frozen=True, eq=False)
+class Softmax(_Classes, ClosedFormSites):
+    r"""Labels of K classes: :math:`P(y_i = k) = e^{f_k(x_i)} / \sum_l e^{f_l(x_i)}`.
+
+    There are K functions, independent copies of the process, pseudo-points included. No class is a
+    reference: the data do not see a function that is common to all classes, and its posterior is
+    its prior. `MultinomialProbit` is the same with normal noise, in rows.
+
+    Parameters
+    ----------
+    n_classes : int, optional
+        K, at most 6, where not every class is among the data. Default the number that are.
+    categories : sequence, optional
+        Names of the classes 0, 1, ..., coordinates of the dimension ``category``.
+
+    Raises
+    ------
+    ValueError
+        Labels other than 0 to K - 1, a class that never occurs where K was not given, numbers of
+        names other than K.
+
+    Notes
+    -----
+    f has a dimension ``category``. Predictions: ``p`` and ``p_mean``, dims (pred_id, category), and
+    labels ``y``.
+
+    References
+    ----------
+    .. [1] C. K. I. Williams & D. Barber (1998), Bayesian classification with Gaussian processes,
+       doi:10.1109/34.735807.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> kinds = sg.likelihoods.Softmax(categories=["low", "middle", "high"])
+    >>> posterior = gp.posterior([0.0, 1.0, 2.0], [0, 1, 2], likelihood=kinds)
+    >>> new = posterior.predict([0.0], draws=0)["predictions_summary"]
+    >>> print(f"{new['p_mean'].sel(category='low').item():.1f}")
+    0.6
+    """
+
+    def functions(self, y: Data) -> FactorFunctions:
+        """Of arrays (..., n, K)."""
+        k = self.n_functions(y)
+        chosen = np.eye(k)[y]
+
+        def log_prob(f: FloatArray) -> FloatArray:
+            found: FloatArray = (log_softmax(f, axis=-1) * chosen).sum(axis=-1)
+            return found
+
+        def slopes(f: FloatArray) -> tuple[FloatArray, FloatArray]:
+            p = softmax(f, axis=-1)
+            return chosen - p, p[..., :, None] * (p[..., None, :] - np.eye(k))
+
+        return FactorFunctions(log_prob, slopes)
+
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
+        """New labels: the largest of f with Gumbel noise."""
+        return np.asarray((f + rng.gumbel(size=f.shape)).argmax(axis=-1))
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``p``, the probabilities of the classes, and ``y``, labels."""
+        return {"p": softmax(f, axis=-1), "y": self.draw(f, rng)}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``p_mean`` and ``p_mean_se``."""
+        p, error = category_probabilities(mixture, _softmax_given)
+        return {"p_mean": p, "p_mean_se": error}
+
+
+_VALUES, _COPIES = 2**12, 4  # draws of f at least: in all, and given each component
+
+
+def _softmax_given(means: FloatArray, cov: FloatArray, rng: np.random.Generator) -> FloatArray:
+    values, vectors = np.linalg.eigh(cov)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    size, k = means.shape
+    copies = max(_COPIES, -(-_VALUES // size))
+    # Evenly spaced, in no order: that of the components is one of theirs.
+    white = ndtri(uniform_points(k, copies * size, 1, rng)).T
+    f = means + rng.permutation(white).reshape(copies, size, k) @ root.T
+    return np.asarray(softmax(f, axis=-1).mean(axis=0))

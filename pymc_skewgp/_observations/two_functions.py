@@ -1,0 +1,420 @@
+r"""Likelihoods of two functions: the spread, the share of zeros, or the precision has its own.
+
+Of both functions the kernel is one, times the ``coregion`` that ``gp.posterior`` takes, whose
+diagonal gives each its variance, and so is the mean function.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import digamma, expit, gammaln, log_expit, polygamma
+
+from pymc_skewgp import _validation as check
+from pymc_skewgp._observations import likelihood as base
+from pymc_skewgp._observations.binary import as_successes, as_trials, log_choose
+from pymc_skewgp._observations.forecasts import (
+    drawn_forecasts,
+    drawn_quantiles,
+    function_average,
+)
+from pymc_skewgp._observations.likelihood import Data, Mixture
+from pymc_skewgp._observations.log_link import as_exposure, draw_counts, exposure_of_new, mean_of
+from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
+from pymc_skewgp._validation import FloatArray
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+# From predictors of both functions: log p, its gradient, and second derivatives as (ff, fg, gg).
+_Derivatives = tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray, FloatArray]]
+
+
+class _TwoFunctions(ClosedFormSites):
+    """Factors of f and g, the second of which has a level of its own.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the functions.
+    """
+
+    names: ClassVar[tuple[str, str]]
+    level: Any = 0.0
+
+    @abstractmethod
+    def log_prob(self, y: Data, f: FloatArray, g: FloatArray) -> FloatArray:
+        """Log p(y | f, g), g with its level."""
+
+    @abstractmethod
+    def derivatives(self, y: Data, f: FloatArray, g: FloatArray) -> _Derivatives:
+        """Of it."""
+
+    @abstractmethod
+    def given(
+        self, f: FloatArray, g: FloatArray, rng: np.random.Generator, new: bool = False
+    ) -> Data:
+        """New values at the rows of the data, or elsewhere."""
+
+    def n_functions(self, y: Data) -> int:
+        """Two."""
+        return 2
+
+    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
+        """Names of the functions."""
+        return {"function": list(self.names)}
+
+    def functions(self, y: Data) -> FactorFunctions:
+        """Of arrays (..., n, 2)."""
+
+        def slopes(x: FloatArray) -> tuple[FloatArray, FloatArray]:
+            with np.errstate(over="ignore"):
+                first, (ff, fg, gg) = self.derivatives(y, *self._split(x))
+            second = np.stack([ff, fg, fg, gg], axis=-1)
+            return np.stack(first, axis=-1), second.reshape(*second.shape[:-1], 2, 2)
+
+        def log_prob(x: FloatArray) -> FloatArray:
+            with np.errstate(over="ignore"):
+                return self.log_prob(y, *self._split(x))
+
+        return FactorFunctions(log_prob, slopes)
+
+    def _split(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return x[..., 0], x[..., 1] + float(self.level)
+
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
+        """New values at the rows of the data."""
+        return self.given(*self._split(f), rng)
+
+    def _drawn(self, f: FloatArray, rng: np.random.Generator) -> FloatArray:
+        return np.asarray(self.given(*self._split(f), rng, new=True), dtype=np.float64)
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``y``, values."""
+        return {"y": self.given(*self._split(f), rng, new=True)}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``y_mean`` and ``y_sd`` with their errors."""
+        return drawn_forecasts(mixture, self._drawn)
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` with its error."""
+        return drawn_quantiles(mixture, self._drawn, probs)
+
+
+@dataclass(frozen=True, eq=False)
+class HeteroscedasticGaussian(_TwoFunctions):
+    r"""Values whose noise changes: :math:`y_i \sim N\{f(x_i), e^{2 (g(x_i) + \text{level})}\}`.
+
+    There are two functions at each input, named "mean" and "log_sd". The kernel is that of both,
+    times the ``coregion`` that ``gp.posterior`` takes: its diagonal gives each its variance. The
+    mean function is that of both: centre y, and use a mean of 0. Where the two are to have a
+    lengthscale each, write a model: ``pm.Normal("y", f, pm.math.exp(g), observed=y)``.
+
+    Parameters
+    ----------
+    level : float, default 0
+        Of the log standard deviation, in logs of the units of y. It may be a random variable of a
+        PyMC model, whose value ``point`` then gives.
+
+    Raises
+    ------
+    ValueError
+        When used: y of another length than X, or not finite.
+
+    Notes
+    -----
+    Given the log standard deviations the mean is integrated out by its formula. Forecasts:
+    ``y_mean``, ``y_sd``, ``y_quantile`` with their errors, draws ``y``.
+
+    References
+    ----------
+    .. [1] P. W. Goldberg, C. K. I. Williams & C. M. Bishop (1998), Regression with input-dependent
+       noise: a Gaussian process treatment, Advances in Neural Information Processing Systems 10.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> x = np.linspace(0.0, 3.0, 12)
+    >>> y = np.sin(2 * x) + 0.3 * x * np.cos(40 * x)
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> spread = sg.likelihoods.HeteroscedasticGaussian(level=-1.0)
+    >>> new = gp.posterior(x, y, likelihood=spread).predict([0.2, 2.8], draws=0)
+    >>> sd = new["predictions_summary"]["y_sd"].values
+    >>> bool(sd[0] < sd[1])
+    True
+    """
+
+    level: Any = 0.0
+
+    names = "mean", "log_sd"
+
+    def gaussian_in(self, y: Data) -> int | None:
+        """The mean."""
+        return 0
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Finite values."""
+        check.as_float_array("level", self.level, 0)
+        return base.as_values(y, n)
+
+    def log_prob(self, y: Data, f: FloatArray, g: FloatArray) -> FloatArray:
+        """See `_TwoFunctions`."""
+        return np.asarray(-0.5 * _LOG_2PI - g - 0.5 * ((y - f) * np.exp(-g)) ** 2)
+
+    def derivatives(self, y: Data, f: FloatArray, g: FloatArray) -> _Derivatives:
+        """See `_TwoFunctions`."""
+        precision = np.exp(-2.0 * g)
+        off, square = (y - f) * precision, (y - f) ** 2 * precision
+        return (off, square - 1.0), (-precision, -2.0 * off, -2.0 * square)
+
+    def given(
+        self, f: FloatArray, g: FloatArray, rng: np.random.Generator, new: bool = False
+    ) -> Data:
+        """See `_TwoFunctions`."""
+        with np.errstate(over="ignore"):
+            return np.asarray(f + np.exp(g) * rng.standard_normal(f.shape))
+
+
+@dataclass(frozen=True, eq=False)
+class ZeroInflatedPoisson(_TwoFunctions):
+    r"""Counts with more zeros than Poisson's: some rows can only be zero.
+
+    .. math:: P(y_i = 0) = \pi_i + (1 - \pi_i) e^{-\mu_i}, \quad
+        P(y_i = k) = (1 - \pi_i) \frac{\mu_i^k e^{-\mu_i}}{k!}, \quad
+        \mu_i = E_i e^{f(x_i)}, \quad \mathrm{logit}\, \pi_i = g(x_i) + \text{level}
+
+    There are two functions at each input, named "log_rate" and "logit_zero". The kernel is that of
+    both, times the ``coregion`` that ``gp.posterior`` takes, and so is the mean function. PyMC's
+    ``psi`` is :math:`1 - \pi`.
+
+    Parameters
+    ----------
+    exposure : float or array_like, shape (n,), default 1
+        E, positive: a time, an area, a population.
+    level : float, default 0
+        Of the logit of the probability of an extra zero. It may be a random variable of a PyMC
+        model, whose value ``point`` then gives.
+
+    Raises
+    ------
+    ValueError
+        When used: counts that are negative or no whole numbers, an exposure that is not positive.
+
+    Notes
+    -----
+    Forecasts, for the exposure that stands for all rows and else for 1: ``y_mean``, ``y_sd``,
+    ``y_quantile``, and ``p_zero_mean``, the probability of a zero; draws ``y``.
+
+    References
+    ----------
+    .. [1] D. Lambert (1992), Zero-inflated Poisson regression, with an application to defects in
+       manufacturing, doi:10.2307/1269547.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> fish = sg.likelihoods.ZeroInflatedPoisson()
+    >>> posterior = gp.posterior([0.0, 0.1, 0.2, 3.0], [0, 4, 0, 1], likelihood=fish)
+    >>> new = posterior.predict([0.1], draws=0)["predictions_summary"]
+    >>> print(f"P(0) = {new['p_zero_mean'].item():.1f}")
+    P(0) = 0.5
+    """
+
+    exposure: Any = 1.0
+    level: Any = 0.0
+
+    names = "log_rate", "logit_zero"
+    row_parameters = ("exposure",)
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Counts, with the parameters checked."""
+        as_exposure(self.exposure, n)
+        check.as_float_array("level", self.level, 0)
+        counts = base.as_integers(y, n, "count")
+        base.refuse_rows("y", counts, counts < 0, "hold counts of 0 and more")
+        return counts
+
+    def log_prob(self, y: Data, f: FloatArray, g: FloatArray) -> FloatArray:
+        """See `_TwoFunctions`."""
+        exposure = as_exposure(self.exposure, y.size)
+        mu = mean_of(f, exposure)
+        count = y * (f + np.log(exposure)) - mu - gammaln(y + 1.0)
+        # log(1 - pi) = log_expit(-g).
+        return np.asarray(log_expit(-g) + np.where(y > 0, count, np.logaddexp(g, -mu)))
+
+    def derivatives(self, y: Data, f: FloatArray, g: FloatArray) -> _Derivatives:
+        """See `_TwoFunctions`."""
+        mu = mean_of(f, as_exposure(self.exposure, y.size))
+        share, zero = expit(g), y == 0
+        extra = np.where(zero, expit(g + mu), 0.0)  # P(the zero is an extra one)
+        both = extra * expit(-g - mu)
+        with np.errstate(invalid="ignore"):  # a rate beyond double precision is no zero
+            rest = np.where(zero, expit(-g - mu) * mu, mu)
+            bend, cross = (np.where(both > 0.0, both * x, 0.0) for x in (mu**2, mu))
+        first = np.where(zero, 0.0, y) - np.nan_to_num(rest, nan=0.0), extra - share
+        second = -np.nan_to_num(rest, nan=0.0) + bend, cross, both - share * expit(-g)
+        return first, second
+
+    def given(
+        self, f: FloatArray, g: FloatArray, rng: np.random.Generator, new: bool = False
+    ) -> Data:
+        """See `_TwoFunctions`."""
+        exposure = (
+            exposure_of_new(self.exposure) if new else as_exposure(self.exposure, f.shape[-1])
+        )
+        counts = draw_counts(mean_of(f, exposure), rng)
+        return np.where(rng.random(f.shape) < expit(g), 0, counts)
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """Also ``p_zero_mean``."""
+
+        def p_zero(x: FloatArray) -> FloatArray:
+            f, g = self._split(x)
+            own = np.exp(-mean_of(f, exposure_of_new(self.exposure)))
+            return np.asarray(own + expit(g) * (1.0 - own))
+
+        p, error = function_average(mixture, p_zero)
+        return {**super().predictive_summary(mixture), "p_zero_mean": p, "p_zero_mean_se": error}
+
+
+@dataclass(frozen=True, eq=False)
+class BetaBinomial(_TwoFunctions):
+    r"""Successes of n trials that vary more than binomial ones, by a precision of their own.
+
+    .. math:: y_i \sim \mathrm{Binomial}(n_i, p_i), \quad
+        p_i \sim \mathrm{Beta}\{\mu_i \phi_i, (1 - \mu_i) \phi_i\}, \quad
+        \mathrm{logit}\, \mu_i = f(x_i), \quad \log \phi_i = g(x_i) + \text{level}
+
+    There are two functions at each input, named "logit_mean" and "log_precision". The kernel is
+    that of both, times the ``coregion`` that ``gp.posterior`` takes, and so is the mean function.
+
+    Parameters
+    ----------
+    n : int or array_like of int, shape (n,)
+        Trials.
+    level : float, default 0
+        Of the log precision. It may be a random variable of a PyMC model, whose value ``point``
+        then gives.
+
+    Raises
+    ------
+    ValueError
+        When used: fewer trials than successes, negative or fractional counts.
+
+    Notes
+    -----
+    Forecasts of the successes in n trials, in one where each row has its own number: ``y_mean``,
+    ``y_sd``, ``y_quantile``; ``p_mean``, the probability that a trial is a success; draws ``y``.
+
+    References
+    ----------
+    .. [1] D. A. Williams (1975), The analysis of binary responses from toxicological experiments
+       involving reproduction and teratogenicity, doi:10.2307/2529820.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> litters = sg.likelihoods.BetaBinomial(n=10, level=2.0)
+    >>> posterior = gp.posterior([0.0, 0.1, 2.0], [0, 3, 9], likelihood=litters)
+    >>> new = posterior.predict([2.0], draws=0)["predictions_summary"]
+    >>> bool(new["p_mean"].item() > 0.5)
+    True
+    """
+
+    n: Any
+    level: Any = 0.0
+
+    names = "logit_mean", "log_precision"
+    row_parameters = ("n",)
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Successes, with the parameters checked."""
+        check.as_float_array("level", self.level, 0)
+        return as_successes(y, self.n, n)
+
+    def _parts(self, y: Data, f: FloatArray, g: FloatArray) -> Any:
+        trials = as_trials(self.n, y.size)
+        phi = np.exp(np.clip(g, *_LOG_PRECISIONS))
+        return trials, (phi * expit(f), y), (phi * expit(-f), trials - y), (phi, trials)
+
+    def log_prob(self, y: Data, f: FloatArray, g: FloatArray) -> FloatArray:
+        """See `_TwoFunctions`."""
+        trials, *parts = self._parts(y, f, g)
+        a, b, whole = (log_rising(*x)[0] for x in parts)
+        return np.asarray(log_choose(trials, y) + a + b - whole)
+
+    def derivatives(self, y: Data, f: FloatArray, g: FloatArray) -> _Derivatives:
+        """See `_TwoFunctions`."""
+        _, *parts = self._parts(y, f, g)
+        # Times the argument, and its square.
+        of_each = [log_rising(*x) for x in parts]
+        first, second = ([x[i] for x in of_each] for i in (1, 2))
+        p, q = expit(f), expit(-f)
+        in_f = q * first[0] - p * first[1]
+        in_g = first[0] + first[1] - first[2]
+        ff = q**2 * second[0] + p**2 * second[1] + q * (q - p) * first[0] - p * (q - p) * first[1]
+        fg = in_f + q * second[0] - p * second[1]
+        gg = in_g + second[0] + second[1] - second[2]
+        return (in_f, in_g), (ff, fg, gg)
+
+    def given(
+        self, f: FloatArray, g: FloatArray, rng: np.random.Generator, new: bool = False
+    ) -> Data:
+        """See `_TwoFunctions`."""
+        trials = self._new_trials if new else as_trials(self.n, f.shape[-1])
+        with np.errstate(over="ignore"):
+            phi = np.clip(np.exp(g), *_DRAWN)
+        a, b = (np.maximum(phi * expit(x), _DRAWN[0]) for x in (f, -f))
+        return rng.binomial(trials, rng.beta(a, b))
+
+    @property
+    def _new_trials(self) -> int:
+        return 1 if np.ndim(self.n) else int(self.n)
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """Also ``p_mean``."""
+        p, error = function_average(mixture, lambda x: expit(x[..., 0]))
+        return {**super().predictive_summary(mixture), "p_mean": p, "p_mean_se": error}
+
+
+# Beyond them nothing changes in double precision.
+_LOG_PRECISIONS = -600.0, 300.0
+# Precisions that NumPy draws Beta variables of.
+_DRAWN = 1e-300, 1e15
+# Arguments over 1 + y from which on a series has all digits that a difference of logs loses.
+_FAR = 1e3
+
+
+def log_rising(x: FloatArray, y: Data) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r"""Log of :math:`x (x + 1) \cdots (x + y - 1)`, and x and x^2 times its two derivatives.
+
+    Far out by the first terms of the series of Tricomi & Erdelyi (1951), in
+    :math:`m = x + (y - 1) / 2`, :math:`y \log m - y (y^2 - 1) / (24 m^2)`.
+    """
+    y = np.broadcast_to(y, x.shape) * 1.0
+    far = x > _FAR * (1.0 + y)
+    near = np.where(far, 1.0, np.maximum(x, 1e-300))
+    with np.errstate(invalid="ignore", over="ignore"):
+        middle = np.where(far, x, 1e9) + 0.5 * (y - 1.0)
+        third = y * (y**2 - 1.0)
+        share = np.where(np.isfinite(middle), np.where(far, x, 1e9) / middle, 1.0)
+        series = (
+            y * np.log(middle) - third / (24.0 * middle**2),
+            share * (y + third / (12.0 * middle**2)),
+            share**2 * (-y - third / (4.0 * middle**2)),
+        )
+        value = gammaln(near + y) - gammaln(near)
+        first = digamma(near + y) - digamma(near)
+        second = polygamma(1, near + y) - polygamma(1, near)
+    counted = y > 0
+    plain = value, near * first, near**2 * second
+    found = (np.where(far, own, other) for own, other in zip(series, plain, strict=True))
+    return tuple(np.where(counted, own, 0.0) for own in found)  # type: ignore[return-value]
