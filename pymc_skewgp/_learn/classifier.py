@@ -13,7 +13,8 @@ from xarray import DataTree
 
 from pymc_skewgp._learn import estimator
 from pymc_skewgp._learn.optimizers import SearchSettings
-from pymc_skewgp._observations.classes import MultinomialProbit
+from pymc_skewgp._observations.classes import MultinomialProbit, Softmax
+from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._validation import FloatArray
 
 _LEAST_PROBABILITY = 1e-300
@@ -28,8 +29,8 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
     under a probit likelihood, averaged over near-independent draws of the posterior: no Laplace
     approximation. Hyperparameters maximise the marginal likelihood. With more than two classes each
     is fitted against the rest, and the probabilities are normalised; or, with
-    ``multi_class="exact"``, all are fitted together, the largest of K noisy functions being the
-    class (`likelihoods.MultinomialProbit`).
+    ``multi_class="exact"`` or ``"softmax"``, all are fitted together, the largest of K noisy
+    functions being the class (`likelihoods.MultinomialProbit`, `likelihoods.Softmax`).
 
     Parameters
     ----------
@@ -59,11 +60,13 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
     n_jobs : int or None, default None
         Classes fitted in parallel by joblib; with
         ``joblib.parallel_config(backend="dask")`` on a cluster.
-    multi_class : {"ovr", "exact"}, default "ovr"
+    multi_class : {"ovr", "exact", "softmax"}, default "ovr"
         More than two classes: each against the rest, with a kernel of its own; or one multinomial
-        probit model of K functions with one kernel. That takes as long as n (K - 1) labels of two
-        classes, above 5000 rows some K times as long as "ovr", with weak priors as in
-        `SkewGPOrdinalClassifier`, and without pseudo-points and `warm_start`.
+        probit model of K functions with one kernel; or one of at most six functions under a softmax
+        (`likelihoods.Softmax`), which is the logit link of two classes. A multinomial probit takes
+        as long as n (K - 1) labels of two classes, above 5000 rows some K times as long as "ovr".
+        Both have weak priors as in `SkewGPOrdinalClassifier`, and neither pseudo-points nor
+        `warm_start`.
     class_weight : None, "balanced" or dict, default None
         Weight of each class, 1 where the dict has none; "balanced": n / (n_classes * rows of the
         class), as scikit-learn has it.
@@ -108,10 +111,10 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
     Features are taken as they are: put a ``StandardScaler`` before it when they have different
     units and `ard` is off.
 
-    But for averages and ``multi_class="exact"`` named kernels have flat priors: hyperparameters
-    maximise the marginal likelihood, and on separable labels the variance has no maximum: `fit`
-    warns with `BoundaryOptimumWarning` where the evidence rises beyond eta = 100 by .08
-    nats, or others end at the bounds, a thousand times their start. Of weak identification and
+    But for averages and where classes are fitted together named kernels have flat priors:
+    hyperparameters maximise the marginal likelihood, and on separable labels the variance has no
+    maximum: `fit` warns with `BoundaryOptimumWarning` where the evidence rises beyond eta = 100 by
+    .08 nats, or others end at the bounds, a thousand times their start. Of weak identification and
     convergence see `hyperparameters_` (``flat``, ``converged``). Pseudo-points have a prior that
     keeps them apart, the volume of their correlation matrix. A kernel with priors is a function::
 
@@ -162,7 +165,7 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
     batch_size: int | str | None = "auto"
     warm_start: bool = False
     n_jobs: int | None = None
-    multi_class: Literal["ovr", "exact"] = "ovr"
+    multi_class: Literal["ovr", "exact", "softmax"] = "ovr"
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
     fit_intercept: bool = True
 
@@ -188,7 +191,8 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
             Itself.
         """
         inputs, labels, powers = self._labelled(X, y, sample_weight, self.class_weight)
-        self._together = self.multi_class == "exact" and np.unique(labels).size > 2
+        several = np.unique(labels).size > 2
+        self._together = self.multi_class == "softmax" or (self.multi_class == "exact" and several)
         search = self._settings(inputs.shape[0], powers=powers)
         average = self._averages
         if average and (self.n_pseudo_points or self.warm_start):
@@ -203,15 +207,12 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
         kernel = estimator.Kernel(self.kernel, self.ard, scale, average, level)
         classes, codes = np.unique(labels, return_inverse=True)
         self._refuse_single(classes)
-        if self.multi_class not in ("ovr", "exact"):
-            raise ValueError(f'multi_class must be "ovr" or "exact", got {self.multi_class!r}.')
+        if self.multi_class not in ("ovr", "exact", "softmax"):
+            raise ValueError(
+                f'multi_class must be "ovr", "exact" or "softmax", got {self.multi_class!r}.'
+            )
         if self._together:
-            if powers is not None:
-                raise ValueError(
-                    'multi_class="exact" takes whole weights, rows that repeat: a power of a '
-                    'multinomial probit is no such model. Use "ovr" for others.'
-                )
-            fits = [self._fit_together(inputs, classes, codes)]
+            fits = [self._fit_together(inputs, classes, codes, powers)]
         else:
             process = {"kernel": self.kernel, "ard": self.ard, "n_features_in_": inputs.shape[1]}
             positives = [1] if classes.size == 2 else list(range(classes.size))
@@ -249,25 +250,40 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
             )
 
     def _fit_together(
-        self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any]
+        self,
+        X: FloatArray,
+        classes: NDArray[Any],
+        codes: NDArray[Any],
+        powers: FloatArray | None,
     ) -> estimator.FittedProcess:
         """One process for all classes."""
         if self.n_pseudo_points or self.warm_start:
             raise ValueError(
-                'multi_class="exact" takes no pseudo-points and no warm_start: use "ovr" for them.'
+                f'multi_class="{self.multi_class}" takes no pseudo-points and no warm_start: use '
+                '"ovr" for them.'
             )
-        others = classes.size - 1
-        settings = self._settings(X.shape[0], others)
+        exact, names = self.multi_class == "exact", classes.tolist()
+        likelihood: Any = (MultinomialProbit if exact else Softmax)(categories=names)
+        if powers is not None:
+            if exact:
+                raise ValueError(
+                    'multi_class="exact" takes whole weights, rows that repeat: a power of a '
+                    'multinomial probit is no such model. Use "ovr" or "softmax" for others.'
+                )
+            likelihood = Weighted(likelihood, powers)
+        each = classes.size - 1 if exact else classes.size
+        settings = self._settings(X.shape[0], each, powers)
         size = settings.batch_size
         settings = replace(
             settings,
-            batch_size=None if size is None else max(size // others, 2),
-            coarse_size=max(settings.coarse_size // others, 2),
-            coarse_above=settings.coarse_above // others,
+            batch_size=None if size is None else max(size // each, 2),
+            coarse_size=max(settings.coarse_size // each, 2),
+            coarse_above=settings.coarse_above // each,
         )
-        definition = estimator.Definition(likelihood=MultinomialProbit(categories=classes.tolist()))
-        level = self.fit_intercept
-        return self._fitted(X, codes, lambda: definition, settings, level=level)
+        definition = estimator.Definition(likelihood=likelihood)
+        found = self._fitted(X, codes, lambda: definition, settings, level=self.fit_intercept)
+        self._warn_of_interruption([found])
+        return found
 
     def predict_proba(
         self, X: ArrayLike, return_std: bool = False

@@ -118,12 +118,15 @@ class Definition(NamedTuple):
         Where these variables start.
     prior : callable, optional
         Called with the kernel; makes potentials of these variables and those of the kernel.
+    coregion : callable, optional
+        Called with the kernel: the covariance of several functions.
     """
 
     mean_func: Any = None
     likelihood: Any = None
     start: Mapping[str, Any] = MappingProxyType({})
     prior: Callable[[Any], None] | None = None
+    coregion: Callable[[Any], Any] | None = None
 
 
 class Kernel(NamedTuple):
@@ -226,18 +229,20 @@ def fit_process(
         How often each observation was made. Default once.
     """
     with pm.Model() as model:
-        mean_func, likelihood, start, prior = define()
+        mean_func, likelihood, start, prior, of_functions = define()
         cov_func, own = kernel.made(X)
         start = {**start, **own}
         if prior is not None:
             prior(cov_func)
+        coregion = None if of_functions is None else of_functions(cov_func)
         gp = SkewGP(mean_func=mean_func or pm.gp.mean.Zero(), cov_func=cov_func)
         _refuse_without_blocks(gp, X, y, likelihood)  # now, and not after the search
     if kernel.average:
         if weights is not None:
             y = np.repeat(y, weights, axis=0)
-        return FittedProcess(*averaged_process(TrainingData(gp, X, y, likelihood), start, seed))
-    data = TrainingData(gp, X, y, likelihood, weights=weights)
+        data = TrainingData(gp, X, y, likelihood, coregion)
+        return FittedProcess(*averaged_process(data, start, seed))
+    data = TrainingData(gp, X, y, likelihood, coregion, weights)
     run = None
     # A level alone is integrated out, but for f of finite rank.
     if {rv.name for rv in model.free_RVs} - {"level"} or (model.free_RVs and len(X) > MANY_ROWS):
@@ -254,6 +259,7 @@ def _conditioned(data: TrainingData, run: LearningRun | None, seed: int) -> Fitt
             data.X,
             data.y,
             likelihood=data.likelihood,
+            coregion=data.coregion,
             weights=data.weights,
             point=run.values if run else None,
             random_seed=seed,

@@ -17,6 +17,7 @@ from pymc_skewgp._observations.comparisons import Preference
 from pymc_skewgp._observations.ordered import OrderedProbit, declared_order
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.real_values import CensoredGaussian, Gaussian
+from pymc_skewgp._observations.two_functions import HeteroscedasticGaussian
 from pymc_skewgp._observations.weighted import Weighted, as_weights
 from pymc_skewgp._validation import FloatArray
 
@@ -48,6 +49,9 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
         Rows in each batch of the composite likelihood by which hyperparameters are learnt (the
         posterior always has all data). None: all at once. "auto": all at once up to 1500 rows,
         batches of 500 beyond, and above 5000 all by inducing points.
+    noise : {"constant", "varying"}, default "constant"
+        Whether sigma is one number, or exp(g(x) + c) with another Gaussian process g, of the same
+        lengthscales (`likelihoods.HeteroscedasticGaussian`); without censoring and batches.
     n_restarts : int, default 1
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
@@ -89,7 +93,12 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
     Features are taken as they are: put a ``StandardScaler`` before it when they have different
     units and `ard` is off. Priors are weak and in the units of the data: lengthscales InverseGamma(
     2, 3 l), with l the distance of two rows of X, about; with s the standard deviation of y, eta
-    HalfNormal(5 s), sigma HalfNormal(2 s), the level Normal(mean of y, s).
+    HalfNormal(5 s), sigma HalfNormal(2 s), the level Normal(mean of y, s). With ``ard=True`` log
+    lengthscales are log l + 1 + tau (mu + d) with a mu that all share, see `SkewGPClassifier`.
+
+    With ``noise="varying"`` ``posterior_`` is of y less its mean, and has the functions "mean" and
+    "log_sd". The level of the latter is Normal(log(s / 2), 1), its standard deviation
+    HalfNormal(1): ``log_sigma`` and ``log_sigma_sd`` among the hyperparameters.
 
     From 450 rows on the search begins with 300 of them.
 
@@ -113,6 +122,7 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
 
     censoring: Limits | None = None
     batch_size: int | str | None = "auto"
+    noise: Literal["constant", "varying"] = "constant"
 
     def fit(
         self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None
@@ -152,6 +162,29 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
         if points:  # where EP has nothing to approximate
             settings = replace(settings, method="ep")
         centre, scale = _location_and_scale(data)
+        self._offset = 0.0
+        if self.noise != "constant":
+            noise: Any = self.noise
+            if noise != "varying" or not points:
+                raise ValueError(
+                    'noise must be "constant" or, for values without limits, "varying"; got '
+                    f"{self.noise!r}."
+                )
+            self._offset, data = centre, data - centre
+            settings = replace(settings, method="twisted", batch_size=None)
+
+        def varying() -> estimator.Definition:
+            level = pm.Normal("log_sigma", np.log(0.5 * scale), 1.0)
+            spread = pm.HalfNormal("log_sigma_sd", 1.0)
+            known: Any = HeteroscedasticGaussian(level)
+            known = known if powers is None else Weighted(known, powers)
+
+            def variances(cov_func: Any) -> Any:
+                ratio = spread**2 / cov_func(inputs[:1], diag=True)[0]
+                return pm.math.stack([[1.0, 0.0], [0.0, ratio]])
+
+            start = {"log_sigma_sd": 0.5}
+            return estimator.Definition(None, known, start, coregion=variances)
 
         def define() -> estimator.Definition:
             sigma = pm.HalfNormal("sigma", 2.0 * scale)
@@ -160,7 +193,8 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
             noise = noise if powers is None else Weighted(noise, powers)
             return estimator.Definition(pm.gp.mean.Constant(level), noise, {"sigma": 0.5 * scale})
 
-        self._keep(self._fitted(inputs, data, define, settings, scale=scale))
+        made = define if self.noise == "constant" else varying
+        self._keep(self._fitted(inputs, data, made, settings, scale=scale))
         return self
 
     def predict(
@@ -180,6 +214,7 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
             Mean, and standard deviation, in the units of y.
         """
         mean, sd = self._summary(X, "y_mean", "y_sd")
+        mean = mean + self._offset
         return (mean, sd) if return_std else mean
 
     def _limits(self) -> Limits:

@@ -11,6 +11,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from quick_search import QUICK, QuickClassifier
+from scipy.special import expit
 from scipy.stats import beta, invgamma, multivariate_normal, norm
 from sklearn.datasets import load_iris, make_moons
 
@@ -362,6 +363,38 @@ class TestLevelAndWeights:
         drawn = model.sample_latent(NEW[:3], draws=2000, random_state=0)["predictions"]["p"]
         # 8000 draws, in proportion to the weights of 32 points.
         np.testing.assert_allclose(sd[:, 1], drawn.std(("chain", "draw")), rtol=0.1)
+
+
+class TestSoftmax:
+    def test_a_level_alone_by_quadrature(self):
+        """The difference of two levels is N(0, 2): Gauss-Hermite rule of 100 nodes."""
+        nodes, mass = np.polynomial.hermite_e.hermegauss(100)
+        p = expit(np.sqrt(2.0) * nodes)
+        for powers in (None, np.where(RARE, 2.5, 0.3)):
+            k, n = (3, 27) if powers is None else (7.5, 8.1)
+            weights = mass * p**k * (1.0 - p) ** n / mass.sum()
+            model = SkewGPClassifier(nothing, random_state=0, multi_class="softmax")
+            model.fit(LEVEL_X, RARE, sample_weight=powers)
+            evidence = model.log_marginal_likelihood_
+            # Four standard errors, of which each is below .02.
+            assert abs(evidence.value - np.log(weights.sum())) < 4 * evidence.std_error + 1e-6
+            assert evidence.std_error < 0.02
+            share, (found, sd) = weights / weights.sum(), model.predict_proba([[0.0]], True)
+            np.testing.assert_allclose(found[0, 1], share @ p, atol=5e-3)
+            spread = np.sqrt(share @ p**2 - (share @ p) ** 2)
+            np.testing.assert_allclose(sd[0], spread, rtol=0.1)  # of 4000 draws
+
+    def test_three_classes_beside_the_posterior_by_hand(self):
+        y = np.digitize(np.sin(3.0 * LEVEL_X[:, 0]), [-0.4, 0.4])
+        options = {"fit_intercept": False, "multi_class": "softmax", "n_restarts": 0}
+        model = SkewGPClassifier(random_state=0, **options).fit(LEVEL_X, y)
+        point = model.hyperparameters_.point
+        kernel = float(point["eta"]) ** 2 * pm.gp.cov.ExpQuad(1, ls=float(point["ls"]))
+        gp = sg.SkewGP(cov_func=kernel)
+        hand = gp.posterior(LEVEL_X, y, likelihood=sg.likelihoods.Softmax(), random_seed=5)
+        want = hand.predict([[0.3], [2.0]], draws=0)["predictions_summary"]["p_mean"]
+        # Two sets of draws, errors of some thousandths.
+        np.testing.assert_allclose(model.predict_proba([[0.3], [2.0]]), want, atol=0.02)
 
 
 class TestInterruption:
