@@ -1,4 +1,4 @@
-"""One lengthscale for all inputs, one for each, or one for each that are shrunk together.
+"""One lengthscale for all inputs, one for each, or one for each, shrunk together; and a level of f.
 
     python benchmarks/lengthscales.py [--data DIR] [--rows 50 150] [--out DIR]
 
@@ -47,11 +47,13 @@ def independent(average):
 
 def estimators(hyperparameters):
     """By lengthscales."""
-    options = {"hyperparameters": hyperparameters, "random_state": SEED}
+    options = {"hyperparameters": hyperparameters, "random_state": SEED, "fit_intercept": False}
     kernel = independent(hyperparameters == "average")
     yield "one", sg.SkewGPClassifier(**options)
     yield "independent", sg.SkewGPClassifier(kernel, **options)
     yield "together", sg.SkewGPClassifier(ard=True, **options)
+    if hyperparameters == "maximize":
+        yield "one, level", sg.SkewGPClassifier(**options | {"fit_intercept": True})
 
 
 def chosen_sets(data, wanted):
@@ -110,13 +112,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_data_option(parser)
     parser.add_argument("--rows", nargs="+", type=int, default=[50, 150])
+    parser.add_argument("--only", nargs="+", default=["maximize", "average"])
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "lengthscales.csv"
     names = ("set", "rows", "lengthscales", "hyperparameters")
     done = {tuple(row[name] for name in names) for row in read_rows(path)}
-    for hyperparameters in ("maximize", "average"):
+    for hyperparameters in arguments.only:
         for wanted in arguments.rows:
             step = 1 if hyperparameters == "maximize" else 2 if wanted <= FEW else 4
             for name, X, y in list(chosen_sets(arguments.data, wanted))[::step]:

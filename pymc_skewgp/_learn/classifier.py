@@ -39,7 +39,8 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
         that takes the number of features and returns a ``pm.gp.cov`` object; random variables that
         it makes are learnt with their priors (it is called inside a ``pm.Model``).
     ard : bool, default False
-        A lengthscale for each feature (automatic relevance determination) in a named kernel.
+        A lengthscale for each feature (automatic relevance determination) in a named kernel, all of
+        them shrunk to a common scale.
     n_pseudo_points : int, default 0
         Pseudo-points: inputs at which the prior is conditioned on the sign of the latent function.
         Their places are learnt. With up to three their signs are learnt as well, by trying all;
@@ -73,12 +74,14 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
     fit_intercept : bool, default True
         Whether f has a constant level, without pseudo-points: far from all data the probability
         is then about the share of the class, and 1/2 without it.
-    hyperparameters : {"maximize", "average"}, default "maximize"
-        The most probable ones; or the posterior averaged over them, as `integrate` does, by a
-        mixture of posteriors at 32 points. Then log ls is normal about log l + 1 with standard
-        deviation 1.5, l the distance of two rows of X, about, and eta HalfNormal(25). No
-        pseudo-points, `warm_start`, batches. Above 5000 rows 16 points or fewer, and some 150
-        evaluations of EP, a second each for 20,000 rows.
+    hyperparameters : {"auto", "maximize", "average"}, default "auto"
+        "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise,
+        where classes are fitted together, and with pseudo-points or `warm_start`.
+        "maximize": the most probable ones. "average": the posterior averaged over them, as
+        `integrate` does, by a mixture of posteriors at 32 points. Then one log ls is normal about
+        log l + 1 with standard deviation 1.5, l the distance of two rows of X, about, and eta
+        HalfNormal(25). No pseudo-points, `warm_start`, batches. Above 5000 rows 16 points or fewer,
+        and some 150 evaluations of EP, a second each for 20,000 rows.
 
     Attributes
     ----------
@@ -121,6 +124,14 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
         def kernel(d):
             ls = pm.InverseGamma("ls", alpha=5, beta=5)
             return 4.0 * pm.gp.cov.Matern52(d, ls=ls)
+
+    With ``ard=True`` lengthscales of a named kernel are shrunk together:
+
+    .. math:: \log \ell_j = \log l_j + 1 + \tau (1.5 \mu / 0.7 + d_j)
+
+    with :math:`l_j` the distance of two rows in feature j, about, :math:`\mu` and :math:`d_j`
+    standard normal, and :math:`\tau^2 / 0.7^2` inverse gamma (2, 2). Integrated out, that is a
+    Student t distribution with four degrees of freedom, of ``log_ls``.
 
     The level b of f is normal with mean 0 and variance 1 + var f, so that :math:`\Phi(b / \{1 +
     \mathrm{var} f\}^{1/2})`, the probability far from all data, is uniform a priori. It is
@@ -194,7 +205,7 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
         several = np.unique(labels).size > 2
         self._together = self.multi_class == "softmax" or (self.multi_class == "exact" and several)
         search = self._settings(inputs.shape[0], powers=powers)
-        average = self._averages
+        average = self._averages(inputs.shape[0])
         if average and (self.n_pseudo_points or self.warm_start):
             raise ValueError(
                 'hyperparameters="average" takes no pseudo-points, whose places have no prior, and '

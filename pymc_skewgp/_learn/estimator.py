@@ -54,6 +54,8 @@ _WIDEST = 25.0
 _LOG_LS, _LOG_LS_SD = 1.0, 1.5
 # Of lengthscales about their common scale, in logarithms: scale of tau, and its degrees of freedom.
 _APART, _APART_DF = 0.7, 4.0
+# Rows up to which maxima of one lengthscale an input lose most, and averages take seconds.
+_MOST_AVERAGED = 300
 _ROWS_OF_VARIANCE = 1000  # over which the variance of f is averaged, about
 
 
@@ -455,7 +457,7 @@ class ProcessEstimator(BaseEstimator):
     ard: bool = False
     n_restarts: int = 1
     random_state: Any = None
-    hyperparameters: Literal["maximize", "average"] = "maximize"
+    hyperparameters: Literal["auto", "maximize", "average"] = "auto"
 
     def sample_latent(
         self, X: ArrayLike, draws: int = 1000, chains: int = 4, random_state: Any = None
@@ -596,7 +598,7 @@ class ProcessEstimator(BaseEstimator):
         weights: IntArray | None = None,
         level: bool = False,
     ) -> FittedProcess:
-        kernel = Kernel(self.kernel, self.ard, scale, self._averages, level)
+        kernel = Kernel(self.kernel, self.ard, scale, self._averages(X.shape[0]), level)
         seed = self._seed(self.random_state)
         return fit_process(X, y, kernel, define, settings, seed, weights)
 
@@ -641,9 +643,18 @@ class ProcessEstimator(BaseEstimator):
         rows = np.flatnonzero(weights)
         return rows, weights[rows]
 
-    @property
-    def _averages(self) -> bool:
-        return bool(self.hyperparameters == "average")
+    def _averages(self, n: int) -> bool:
+        """Whether hyperparameters are averaged over, X having `n` rows."""
+        if self.hyperparameters != "auto":
+            return bool(self.hyperparameters == "average")
+        # Several functions take minutes, and the others no averages.
+        several = getattr(self, "noise", "") == "varying" or getattr(self, "multi_class", "") in (
+            "exact",
+            "softmax",
+        )
+        other = getattr(self, "n_pseudo_points", 0) or getattr(self, "warm_start", False)
+        plain = self.ard and not callable(self.kernel) and not several and not other
+        return bool(plain and n <= _MOST_AVERAGED)
 
     def _settings(
         self, n: int, rows_each: int = 1, powers: FloatArray | None = None
@@ -660,9 +671,10 @@ class ProcessEstimator(BaseEstimator):
                 f"kernel must be one of {', '.join(KERNELS)} or a function of the number of "
                 f"features, got {self.kernel!r}."
             )
-        if self.hyperparameters not in ("maximize", "average"):
+        if self.hyperparameters not in ("auto", "maximize", "average"):
             raise ValueError(
-                f'hyperparameters must be "maximize" or "average", got {self.hyperparameters!r}.'
+                'hyperparameters must be "auto", "maximize" or "average", got '
+                f"{self.hyperparameters!r}."
             )
         for name in ("n_pseudo_points", "n_restarts"):
             value = getattr(self, name, 0)

@@ -42,7 +42,8 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
         that takes the number of features and returns a ``pm.gp.cov`` object; random variables that
         it makes are learnt with their priors (it is called inside a ``pm.Model``).
     ard : bool, default False
-        A lengthscale for each feature (automatic relevance determination) in a named kernel.
+        A lengthscale for each feature (automatic relevance determination) in a named kernel, all of
+        them shrunk to a common scale.
     censoring : None or tuple (L, U), default None
         Limits, in the units of y, None for an open side. A y at a limit is censored there.
     batch_size : int, "auto" or None, default "auto"
@@ -56,11 +57,14 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
-    hyperparameters : {"maximize", "average"}, default "maximize"
-        The most probable ones; or the posterior averaged over them, as `integrate` does, by a
-        mixture of posteriors at 32 points. Then priors are weaker than the notes say: log ls is
-        normal about log l + 1 with standard deviation 1.5, eta HalfNormal(25 s). Above 5000 rows 16
-        points or fewer, and some 150 evaluations of EP, a second each for 20,000 rows.
+    hyperparameters : {"auto", "maximize", "average"}, default "auto"
+        "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise and
+        with ``noise="varying"``.
+        "maximize": the most probable ones. "average": the posterior averaged over them, as
+        `integrate` does, by a mixture of posteriors at 32 points. Then priors are weaker than the
+        notes say: one log ls is normal about log l + 1 with standard deviation 1.5, eta
+        HalfNormal(25 s). Above 5000 rows 16 points or fewer, and some 150 evaluations of EP, a
+        second each for 20,000 rows.
 
     Attributes
     ----------
@@ -93,8 +97,8 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
     Features are taken as they are: put a ``StandardScaler`` before it when they have different
     units and `ard` is off. Priors are weak and in the units of the data: lengthscales InverseGamma(
     2, 3 l), with l the distance of two rows of X, about; with s the standard deviation of y, eta
-    HalfNormal(5 s), sigma HalfNormal(2 s), the level Normal(mean of y, s). With ``ard=True`` log
-    lengthscales are log l + 1 + tau (mu + d) with a mu that all share, see `SkewGPClassifier`.
+    HalfNormal(5 s), sigma HalfNormal(2 s), the level Normal(mean of y, s). With ``ard=True``
+    lengthscales are shrunk together, as in `SkewGPClassifier`.
 
     With ``noise="varying"`` ``posterior_`` is of y less its mean, and has the functions "mean" and
     "log_sd". The level of the latter is Normal(log(s / 2), 1), its standard deviation
@@ -271,7 +275,8 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
     kernel : {"rbf", "matern32", "matern52", "nn"} or callable, default "rbf"
         As for `SkewGPRegressor`.
     ard : bool, default False
-        A lengthscale for each feature (automatic relevance determination) in a named kernel.
+        A lengthscale for each feature (automatic relevance determination) in a named kernel, all of
+        them shrunk to a common scale.
     categories : array_like, shape (K,), optional
         Classes from the lowest to the highest; some may be missing in the data. Default the
         categories of y where it is an ordered ``pandas.Categorical``, or a column of such, and
@@ -284,11 +289,13 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
-    hyperparameters : {"maximize", "average"}, default "maximize"
-        The most probable ones; or the posterior averaged over them, as `integrate` does, by a
-        mixture of posteriors at 32 points. Then priors are weaker than the notes say: log ls is
-        normal about log l + 1 with standard deviation 1.5, eta HalfNormal(25). Above 5000 rows 16
-        points or fewer, and some 150 evaluations of EP, a second each for 20,000 rows.
+    hyperparameters : {"auto", "maximize", "average"}, default "auto"
+        "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise.
+        "maximize": the most probable ones. "average": the posterior averaged over them, as
+        `integrate` does, by a mixture of posteriors at 32 points. Then priors are weaker than the
+        notes say: one log ls is normal about log l + 1 with standard deviation 1.5, eta
+        HalfNormal(25). Above 5000 rows 16 points or fewer, and some 150 evaluations of EP, a second
+        each for 20,000 rows.
 
     Attributes
     ----------
@@ -506,7 +513,8 @@ class SkewGPPreference(estimator.OneProcessEstimator):
     kernel : {"rbf", "matern32", "matern52", "nn"} or callable, default "rbf"
         As for `SkewGPRegressor`.
     ard : bool, default False
-        A lengthscale for each feature (automatic relevance determination) in a named kernel.
+        A lengthscale for each feature (automatic relevance determination) in a named kernel, all of
+        them shrunk to a common scale.
     noise : {"fresh", "item"}, default "fresh"
         Whether each comparison has noise of its own, or that of its two items; see
         `likelihoods.Preference`.
@@ -516,11 +524,13 @@ class SkewGPPreference(estimator.OneProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts and draws. An int makes `fit` reproducible.
-    hyperparameters : {"maximize", "average"}, default "maximize"
-        The most probable ones; or the posterior averaged over them, as `integrate` does, by a
-        mixture of posteriors at 32 points. Then priors are weaker than the notes say: log ls is
-        normal about log l + 1 with standard deviation 1.5, eta HalfNormal(50). Above 5000 rows 16
-        points or fewer, and some 150 evaluations of EP, a second each for 20,000 rows.
+    hyperparameters : {"auto", "maximize", "average"}, default "auto"
+        "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise.
+        "maximize": the most probable ones. "average": the posterior averaged over them, as
+        `integrate` does, by a mixture of posteriors at 32 points. Then priors are weaker than the
+        notes say: one log ls is normal about log l + 1 with standard deviation 1.5, eta
+        HalfNormal(50). Above 5000 rows 16 points or fewer, and some 150 evaluations of EP, a second
+        each for 20,000 rows.
 
     Attributes
     ----------

@@ -44,13 +44,16 @@ class SkewGPSurvival(estimator.OneProcessEstimator):
         Of a time given f; see `likelihoods.Weibull`, `likelihoods.LogNormal` and
         `likelihoods.LogLogistic`. Exponential times are Weibull's with sigma 1.
     ard : bool, default False
-        A lengthscale for each feature (automatic relevance determination) in a named kernel.
+        A lengthscale for each feature (automatic relevance determination) in a named kernel, all of
+        them shrunk to a common scale.
     n_restarts : int, default 1
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts and draws. An int makes `fit` reproducible.
-    hyperparameters : {"maximize", "average"}, default "maximize"
-        The most probable ones; or the posterior averaged over them, as for `SkewGPRegressor`.
+    hyperparameters : {"auto", "maximize", "average"}, default "auto"
+        "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise.
+        "maximize": the most probable ones. "average": the posterior averaged over them, as for
+        `SkewGPRegressor`.
 
     Attributes
     ----------

@@ -143,10 +143,11 @@ class TestKernels:
 
     def test_constant_columns(self):
         padded = np.column_stack([X, np.full(70, 3.0)])
-        model = fast(ard=True).fit(padded, Y)
+        options = {"ard": True, "hyperparameters": "maximize"}
+        model = fast(**options).fit(padded, Y)
         p = model.predict_proba(np.column_stack([NEW, np.full(60, 3.0)]))
         # The same search, but for a coordinate that does not move.
-        np.testing.assert_allclose(p, fast(ard=True).fit(X, Y).predict_proba(NEW), atol=0.01)
+        np.testing.assert_allclose(p, fast(**options).fit(X, Y).predict_proba(NEW), atol=0.01)
         assert np.isfinite(model.predict_proba(np.column_stack([NEW, np.zeros(60)]))).all()
         assert np.isfinite(fast().fit(np.ones((4, 2)), [0, 1, 0, 1]).predict_proba(X)).all()
 
@@ -363,6 +364,18 @@ class TestLevelAndWeights:
         drawn = model.sample_latent(NEW[:3], draws=2000, random_state=0)["predictions"]["p"]
         # 8000 draws, in proportion to the weights of 32 points.
         np.testing.assert_allclose(sd[:, 1], drawn.std(("chain", "draw")), rtol=0.1)
+
+
+def test_few_rows_of_many_lengthscales_are_averaged():
+    of = SkewGPClassifier(ard=True)
+    assert of._averages(300)
+    assert not of._averages(301)
+    assert not SkewGPClassifier()._averages(300)
+    others = {"kernel": nothing}, {"warm_start": True}, {"n_pseudo_points": 1}
+    for options in (*others, {"multi_class": "softmax"}, {"hyperparameters": "maximize"}):
+        assert not SkewGPClassifier(**{"ard": True, **options})._averages(300)
+    assert not sg.SkewGPRegressor(ard=True, noise="varying")._averages(300)
+    assert sg.SkewGPRegressor(ard=True)._averages(300)
 
 
 class TestSoftmax:

@@ -182,7 +182,7 @@ REFUSED = {
         ({"n_pseudo_points": -1}, "n_pseudo_points must be an integer >= 0, got -1"),
         ({"n_pseudo_points": 17}, "X has only 16 different rows"),
         ({"batch_size": 1}, 'batch_size must be an integer > 1, "auto" or None, got 1'),
-        ({"hyperparameters": "sample"}, 'must be "maximize" or "average"'),
+        ({"hyperparameters": "sample"}, 'must be "auto", "maximize" or "average"'),
         ({"hyperparameters": "average", "n_pseudo_points": 1}, "takes no pseudo-points"),
         ({"hyperparameters": "average", "warm_start": True}, "no warm_start"),
         ({"hyperparameters": "average", "kernel": flat}, "ls has a flat prior"),
