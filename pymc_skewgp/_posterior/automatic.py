@@ -11,6 +11,8 @@ import numpy as np
 from scipy.linalg import eigh
 
 from pymc_skewgp._errors import ApproximationError, PriorApproximationWarning, warn
+from pymc_skewgp._gaussian.blocks.rows import RowBlock
+from pymc_skewgp._gaussian.blocks.several import SeveralBlock
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._limits import announce_kernel, cost_of_kernel, is_easily_kept
 from pymc_skewgp._observations.observations import as_matrix, one_of_each
@@ -232,7 +234,10 @@ def loss_of_fit(
             parts.append(_information(data, features))
         else:
             parts += [_sites(part, features) for part in rows]
-        known = known and all(part.X is not None and part.design is None for part in rows)
+        known = known and all(
+            part.X is not None and part.design is None and isinstance(part.block, RowBlock)
+            for part in rows
+        )
     scale = float(features.between.diagonal().max())
     X, value, variance, counts = (np.concatenate(x) for x in zip(*parts, strict=True))
     values = NoisyValues(X, value / np.sqrt(scale), variance / scale, counts)
@@ -256,7 +261,10 @@ def _sites(part: DataBlock, features: bases.FunctionFeatures) -> NoisyValues:
     if part.design is not None:  # of each value as if the others of a predictor were known
         precision: FloatArray = part.design.power(2).T @ np.maximum(block.tau, 0.0)
         return _seen(part.X, precision, features)
-    counts = np.broadcast_to(block.sites.counts, block.tau.shape)  # type: ignore[union-attr]
+    if isinstance(block, SeveralBlock):  # of the function of which most is said
+        return _seen(part.X, block.precisions.max(axis=1), features)
+    assert isinstance(block, RowBlock)
+    counts = np.broadcast_to(block.sites.counts, block.tau.shape)
     kept = block.tau > _SILENT * block.tau.max(initial=0.0)
     tau, nu = block.tau[kept], block.nu[kept]
     return NoisyValues(part.X[kept], nu / tau, 1.0 / tau, counts[kept])

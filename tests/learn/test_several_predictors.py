@@ -125,6 +125,13 @@ def classes_first(b):
     return pm.Categorical("y", p=pm.math.softmax(b.T @ X.T, axis=0).T, observed=LABELS)
 
 
+def sliced(b):
+    """Rows are taken of all logits, as where some of the classes are missing."""
+    wide = np.vstack([X, X[::-1]])
+    f = pm.math.stack([pm.math.dot(wide, b[:, k]) for k in range(3)], axis=1)[:8]
+    return pm.Categorical("y", logit_p=f, observed=LABELS)
+
+
 @pytest.fixture(scope="module")
 def softmax_by_quadrature():
     """Log evidence and means of three classes' intercepts and slopes: right to 1e-4."""
@@ -139,7 +146,7 @@ def softmax_by_quadrature():
     return np.log(joint.sum()), joint @ b / joint.sum()
 
 
-@pytest.mark.parametrize("observed", [logits, probabilities, classes_first])
+@pytest.mark.parametrize("observed", [logits, probabilities, classes_first, sliced])
 def test_softmax_is_its_quadrature(observed, softmax_by_quadrature):
     """Of three classes, each with intercept and slope, as regressions have them."""
     with pm.Model() as model:

@@ -176,6 +176,12 @@ class SeveralBlock(GroupBlock):
         self._mode: FloatArray | None = None
 
     @property
+    def precisions(self) -> FloatArray:
+        """Of the sites in each predictor, shape (n, K)."""
+        n, k = self._sites.shape
+        return np.einsum("ijj->ij", self.tau.reshape(n, k, k))
+
+    @property
     def log_concave(self) -> bool:
         """Whether all factors are, as far as two deviations about the marginals tell."""
         some = product((-2.0, 0.0, 2.0), repeat=min(self.width, 3))

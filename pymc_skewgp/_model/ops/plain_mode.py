@@ -273,13 +273,15 @@ class HalfNormalDraws(NodeRewriter):
 # With each of them that it removes the stack trace of a constant grows threefold: of the shapes of
 # an autoregression of 30 steps to gigabytes.
 _TRACED = ("local_useless_switch",)
+# Of a slice of a slice of equal numbers it makes one of another length.
+_WRONG = ("local_subtensor_of_alloc",)
 
 
 def _plain(*excluded: str) -> Mode:
     """A mode without what would run element by element in Python: fused loops and powers."""
     return (
         Mode(linker=PlainLinker(), optimizer="fast_run")
-        .excluding("fusion", "local_pow_to_nested_squaring", *_TRACED, *excluded)
+        .excluding("fusion", "local_pow_to_nested_squaring", *_TRACED, *_WRONG, *excluded)
         .register(
             (dfs_rewriter(SumOfANumber()), 0.02),  # before constants are computed
             (dfs_rewriter(HalfNormalDraws()), 0.02),
