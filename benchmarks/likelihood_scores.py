@@ -62,7 +62,7 @@ def ordered(Z, y, new):
 
 
 def ordered_ard(Z, y, new):
-    model = sg.SkewGPOrdinalClassifier(ard=True, random_state=SEED)
+    model = sg.SkewGPOrdinalClassifier(ard=True, hyperparameters="maximize", random_state=SEED)
     return model.fit(Z, y).predict_proba(new)
 
 

@@ -214,7 +214,8 @@ def drawn_again(
     X: np.ndarray, y: np.ndarray, new: np.ndarray, seed: int
 ) -> Iterator[tuple[int, int, np.ndarray]]:
     """Number of draws, seed and forecast of SkewGP0, one fit; with no draws that of EP."""
-    model = sg.SkewGPClassifier("rbf", ard=True, n_restarts=RESTARTS, random_state=seed).fit(X, y)
+    options = {"ard": True, "hyperparameters": "maximize", "n_restarts": RESTARTS}
+    model = sg.SkewGPClassifier("rbf", **options, random_state=seed).fit(X, y)
     prior = model.posterior_.prior
     yield 0, 0, _ep_forecast(prior, X, y, new, 0.0).p
     for n_draws, repeats in ((DRAWS, 6), (MANY, 2)):

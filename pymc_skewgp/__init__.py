@@ -26,6 +26,7 @@ from pymc_skewgp._errors import (
     ImproperPriorError,
     InexactStepWarning,
     IntegrationWarning,
+    InterruptedSearchWarning,
     JitterWarning,
     LowEffectiveSampleWarning,
     NotConjugateError,
@@ -104,6 +105,7 @@ __all__ = [
     "ImproperPriorError",
     "InexactStepWarning",
     "IntegrationWarning",
+    "InterruptedSearchWarning",
     "IntervalNormal",
     "JitterWarning",
     "LatentMarginals",
@@ -130,6 +132,7 @@ __all__ = [
     "SkewGPPosterior",
     "SkewGPPreference",
     "SkewGPRegressor",
+    "SkewGPSurvival",
     "SkewGPWarning",
     "StuckChainWarning",
     "TooManyDrawsError",
@@ -174,6 +177,7 @@ _ESTIMATORS = {
     "SkewGPOrdinalClassifier": "estimators",
     "SkewGPPreference": "estimators",
     "SkewGPRegressor": "estimators",
+    "SkewGPSurvival": "survival",
 }
 
 

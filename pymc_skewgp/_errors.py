@@ -134,6 +134,10 @@ class OptimumConvergenceWarning(SkewGPWarning):
     """A search for hyperparameters ended before it was at an optimum."""
 
 
+class InterruptedSearchWarning(SkewGPWarning):
+    """A search was ended by hand, and an estimator is fitted with the best point so far."""
+
+
 class PriorApproximationWarning(SkewGPWarning):
     """An approximated prior gives other forecasts, or another evidence, than its kernel."""
 

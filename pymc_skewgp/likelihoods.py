@@ -16,6 +16,7 @@ from pymc_skewgp._observations.log_link import Gamma, NegativeBinomial, Poisson
 from pymc_skewgp._observations.ordered import OrderedLogit, OrderedProbit
 from pymc_skewgp._observations.real_values import CensoredGaussian, Gaussian, Laplace, StudentT
 from pymc_skewgp._observations.selection import Selection
+from pymc_skewgp._observations.survival import LogLogistic, LogNormal, Weibull
 from pymc_skewgp._observations.two_functions import (
     BetaBinomial,
     HeteroscedasticGaussian,
@@ -36,6 +37,8 @@ __all__ = [
     "Gaussian",
     "HeteroscedasticGaussian",
     "Laplace",
+    "LogLogistic",
+    "LogNormal",
     "MultinomialProbit",
     "NegativeBinomial",
     "OrderedLogit",
@@ -46,6 +49,7 @@ __all__ = [
     "Selection",
     "Softmax",
     "StudentT",
+    "Weibull",
     "Weighted",
     "ZeroInflatedPoisson",
 ]

@@ -404,6 +404,48 @@ ROWS = (
         ),
     ),
     Case(
+        of.Weibull,
+        {"sigma": 0.6},
+        POSITIVE,
+        lambda f, sigma: stats.weibull_min(1.0 / sigma, scale=np.exp(f)),
+        lambda f, sigma: pm.Weibull.dist(alpha=1.0 / sigma, beta=pm.math.exp(f)),
+        whole={"sigma": 100},
+        exact=lambda y, f, sigma: (log(y) - f) / sigma - exp((log(y) - f) / sigma) - log(sigma * y),
+        refused=(
+            ({"sigma": 0.0}, [1.0, 1.0, 2.0], "sigma must be positive, got 0"),
+            ({}, [1.0, 0.0, 2.0], "y must be positive; row 1 has 0"),
+            ({}, np.ones((3, 4)), r"y must have shape \(3,\), times; or \(3, 2\).*got \(3, 4\)"),
+            ({}, [[1, 1], [2, 1], [1, 1]], "lower limits in y must not exceed upper ones; row 1"),
+            ({}, [[1, 1], [1, np.nan], [1, 1]], r"y holds 1 NaN\(s\)"),
+            ({}, [[1, 1], [-1, 1], [1, 1]], "lower limits in y must be 0 or more; row 1"),
+            ({}, [[1, 1], [0, 0], [1, 1]], "seen must be positive and finite; row 1"),
+            ({}, [[1, 1, 0], [1, 1, 2], [1, 1, 1]], "entries in y must be before the event; row 1"),
+            ({}, [[1, 1, 0], [1, 1, -2], [1, 1, 1]], "entries in y must be 0 or more; row 1"),
+            ({}, np.zeros(3, [("a", float), ("b", float)]), "one that is boolean.*got a, b"),
+        ),
+    ),
+    Case(
+        of.LogNormal,
+        {"sigma": 0.6},
+        POSITIVE,
+        lambda f, sigma: stats.lognorm(sigma, scale=np.exp(f)),
+        lambda f, sigma: pm.LogNormal.dist(f, sigma),
+        whole={"sigma": 100},
+        exact=lambda y, f, sigma: (
+            -(((log(y) - f) / sigma) ** 2) / 2 - log(sigma * y) - log(2 * mpmath.pi) / 2
+        ),
+    ),
+    Case(
+        of.LogLogistic,
+        {"sigma": 0.3},
+        POSITIVE,
+        lambda f, sigma: stats.fisk(1.0 / sigma, scale=np.exp(f)),
+        whole={"sigma": 100},
+        exact=lambda y, f, sigma: (
+            (log(y) - f) / sigma - 2 * log(1 + exp((log(y) - f) / sigma)) - log(sigma * y)
+        ),
+    ),
+    Case(
         of.Gaussian,
         {"sigma": 0.6},
         VALUES,

@@ -1,5 +1,6 @@
 """`SkewGPClassifier`: the exact posterior behind the interface of scikit-learn."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -12,7 +13,8 @@ from xarray import DataTree
 
 from pymc_skewgp._learn import estimator
 from pymc_skewgp._learn.optimizers import SearchSettings
-from pymc_skewgp._observations.classes import MultinomialProbit
+from pymc_skewgp._observations.classes import MultinomialProbit, Softmax
+from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._validation import FloatArray
 
 _LEAST_PROBABILITY = 1e-300
@@ -27,8 +29,8 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
     under a probit likelihood, averaged over near-independent draws of the posterior: no Laplace
     approximation. Hyperparameters maximise the marginal likelihood. With more than two classes each
     is fitted against the rest, and the probabilities are normalised; or, with
-    ``multi_class="exact"``, all are fitted together, the largest of K noisy functions being the
-    class (`likelihoods.MultinomialProbit`).
+    ``multi_class="exact"`` or ``"softmax"``, all are fitted together, the largest of K noisy
+    functions being the class (`likelihoods.MultinomialProbit`, `likelihoods.Softmax`).
 
     Parameters
     ----------
@@ -37,7 +39,8 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
         that takes the number of features and returns a ``pm.gp.cov`` object; random variables that
         it makes are learnt with their priors (it is called inside a ``pm.Model``).
     ard : bool, default False
-        A lengthscale for each feature (automatic relevance determination) in a named kernel.
+        A lengthscale for each feature (automatic relevance determination) in a named kernel, all of
+        them shrunk to a common scale.
     n_pseudo_points : int, default 0
         Pseudo-points: inputs at which the prior is conditioned on the sign of the latent function.
         Their places are learnt. With up to three their signs are learnt as well, by trying all;
@@ -58,17 +61,27 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
     n_jobs : int or None, default None
         Classes fitted in parallel by joblib; with
         ``joblib.parallel_config(backend="dask")`` on a cluster.
-    multi_class : {"ovr", "exact"}, default "ovr"
+    multi_class : {"ovr", "exact", "softmax"}, default "ovr"
         More than two classes: each against the rest, with a kernel of its own; or one multinomial
-        probit model of K functions with one kernel. That takes as long as n (K - 1) labels of two
-        classes, above 5000 rows some K times as long as "ovr", with weak priors as in
-        `SkewGPOrdinalClassifier`, and without pseudo-points and `warm_start`.
-    hyperparameters : {"maximize", "average"}, default "maximize"
-        The most probable ones; or the posterior averaged over them, as `integrate` does, by a
-        mixture of posteriors at 32 points. Then log ls is normal about log l + 1 with standard
-        deviation 1.5, l the distance of two rows of X, about, and eta HalfNormal(25). No
-        pseudo-points, `warm_start`, batches. Above 5000 rows 16 points or fewer, and some 150
-        evaluations of EP, a second each for 20,000 rows.
+        probit model of K functions with one kernel; or one of at most six functions under a softmax
+        (`likelihoods.Softmax`), which is the logit link of two classes. A multinomial probit takes
+        as long as n (K - 1) labels of two classes, above 5000 rows some K times as long as "ovr".
+        Both have weak priors as in `SkewGPOrdinalClassifier`, and neither pseudo-points nor
+        `warm_start`.
+    class_weight : None, "balanced" or dict, default None
+        Weight of each class, 1 where the dict has none; "balanced": n / (n_classes * rows of the
+        class), as scikit-learn has it.
+    fit_intercept : bool, default True
+        Whether f has a constant level, without pseudo-points: far from all data the probability
+        is then about the share of the class, and 1/2 without it.
+    hyperparameters : {"auto", "maximize", "average"}, default "auto"
+        "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise,
+        where classes are fitted together, and with pseudo-points or `warm_start`.
+        "maximize": the most probable ones. "average": the posterior averaged over them, as
+        `integrate` does, by a mixture of posteriors at 32 points. Then one log ls is normal about
+        log l + 1 with standard deviation 1.5, l the distance of two rows of X, about, and eta
+        HalfNormal(25). No pseudo-points, `warm_start`, batches. Above 5000 rows 16 points or fewer,
+        and some 150 evaluations of EP, a second each for 20,000 rows.
 
     Attributes
     ----------
@@ -101,16 +114,37 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
     Features are taken as they are: put a ``StandardScaler`` before it when they have different
     units and `ard` is off.
 
-    But for averages and ``multi_class="exact"`` named kernels have flat priors: hyperparameters
-    maximise the marginal likelihood, and on separable labels the variance has no maximum: `fit`
-    warns with `BoundaryOptimumWarning` where the evidence rises beyond eta = 100 by .08
-    nats, or others end at the bounds, a thousand times their start. Of weak identification and
+    But for averages and where classes are fitted together named kernels have flat priors:
+    hyperparameters maximise the marginal likelihood, and on separable labels the variance has no
+    maximum: `fit` warns with `BoundaryOptimumWarning` where the evidence rises beyond eta = 100 by
+    .08 nats, or others end at the bounds, a thousand times their start. Of weak identification and
     convergence see `hyperparameters_` (``flat``, ``converged``). Pseudo-points have a prior that
     keeps them apart, the volume of their correlation matrix. A kernel with priors is a function::
 
         def kernel(d):
             ls = pm.InverseGamma("ls", alpha=5, beta=5)
             return 4.0 * pm.gp.cov.Matern52(d, ls=ls)
+
+    With ``ard=True`` lengthscales of a named kernel are shrunk together:
+
+    .. math:: \log \ell_j = \log l_j + 1 + \tau (1.5 \mu / 0.7 + d_j)
+
+    with :math:`l_j` the distance of two rows in feature j, about, :math:`\mu` and :math:`d_j`
+    standard normal, and :math:`\tau^2 / 0.7^2` inverse gamma (2, 2). Integrated out, that is a
+    Student t distribution with four degrees of freedom, of ``log_ls``.
+
+    The level b of f is normal with mean 0 and variance 1 + var f, so that :math:`\Phi(b / \{1 +
+    \mathrm{var} f\}^{1/2})`, the probability far from all data, is uniform a priori. It is
+    integrated out with f, as a part of the kernel.
+
+    With weights that are not whole the likelihood is :math:`\prod_i p(y_i \mid f_i)^{w_i}`, which
+    is no density of labels: ``log_marginal_likelihood_`` is the log of its mean under the prior, to
+    be compared only at equal weights, and probabilities are those of data that count so much, not
+    of the population that the rows were drawn from. See `likelihoods.Weighted`.
+
+    Where the search is interrupted from the keyboard the estimator is fitted with the best
+    hyperparameters so far, with `InterruptedSearchWarning`; a class whose search had not begun
+    stays at the start.
 
     Forecasts are for new rows, also at the features of training rows: white noise in the kernel is
     new there. `to_datatree` has f at the training rows.
@@ -142,7 +176,9 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
     batch_size: int | str | None = "auto"
     warm_start: bool = False
     n_jobs: int | None = None
-    multi_class: Literal["ovr", "exact"] = "ovr"
+    multi_class: Literal["ovr", "exact", "softmax"] = "ovr"
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
+    fit_intercept: bool = True
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -155,44 +191,50 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
             Features.
         y : array_like, shape (n,)
             Classes, of any type that scikit-learn takes.
-        sample_weight : array_like of int, shape (n,), optional
-            How often each row was observed: whole numbers, 0 to leave a row out. `fit` is to rows
-            that repeat so often, and takes as long. Weights that are not whole are refused.
+        sample_weight : array_like, shape (n,), optional
+            Weights >= 0, times those of `class_weight`. Whole numbers say how often each row was
+            observed: `fit` is to rows that repeat so often, and takes as long. Others are powers of
+            the likelihood, see the notes.
 
         Returns
         -------
         SkewGPClassifier
             Itself.
         """
-        inputs, labels = self._labelled(X, y, sample_weight)
-        self._together = self.multi_class == "exact" and np.unique(labels).size > 2
-        search = self._settings(inputs.shape[0])
-        average = self._averages
+        inputs, labels, powers = self._labelled(X, y, sample_weight, self.class_weight)
+        several = np.unique(labels).size > 2
+        self._together = self.multi_class == "softmax" or (self.multi_class == "exact" and several)
+        search = self._settings(inputs.shape[0], powers=powers)
+        average = self._averages(inputs.shape[0])
         if average and (self.n_pseudo_points or self.warm_start):
             raise ValueError(
                 'hyperparameters="average" takes no pseudo-points, whose places have no prior, and '
                 'no warm_start: use "maximize" for them.'
             )
         # Flat priors, but for an average, which needs others.
-        kernel = estimator.Kernel(self.kernel, self.ard, 1.0 if average else None, average)
+        # The sign at a pseudo-point is that of f without a level.
+        level = self.fit_intercept and not self.n_pseudo_points
+        scale = 1.0 if average else None
+        kernel = estimator.Kernel(self.kernel, self.ard, scale, average, level)
         classes, codes = np.unique(labels, return_inverse=True)
         self._refuse_single(classes)
-        if self.multi_class not in ("ovr", "exact"):
-            raise ValueError(f'multi_class must be "ovr" or "exact", got {self.multi_class!r}.')
-        if self._together:
-            fits = [self._fit_together(inputs, classes, codes)]
-        else:
-            seed, single = self._seed(self.random_state), classes.size == 2
-            process = {"kernel": self.kernel, "ard": self.ard, "n_features_in_": inputs.shape[1]}
-            positives = [1] if single else list(range(classes.size))
-            before = self._before(classes, process) or [None] * len(positives)
-            fits = Parallel(n_jobs=self.n_jobs)(
-                delayed(estimator.fit_binary)(
-                    inputs, codes == k, kernel, search, seed, self.n_pseudo_points, point
-                )
-                for k, point in zip(positives, before, strict=True)
+        if self.multi_class not in ("ovr", "exact", "softmax"):
+            raise ValueError(
+                f'multi_class must be "ovr", "exact" or "softmax", got {self.multi_class!r}.'
             )
+        if self._together:
+            fits = [self._fit_together(inputs, classes, codes, powers)]
+        else:
+            process = {"kernel": self.kernel, "ard": self.ard, "n_features_in_": inputs.shape[1]}
+            positives = [1] if classes.size == 2 else list(range(classes.size))
+            before = self._before(classes, process) or [None] * len(positives)
+            fits = []
+            given = inputs, kernel, search, powers
+            tasks = self._tasks(fits, given, [codes == k for k in positives], before)
+            for found in Parallel(n_jobs=self.n_jobs, return_as="generator")(tasks):
+                fits.append(found)
             self._process = process
+            self._warn_of_interruption(fits)
             self._warn_of_bounds([found.fit for found in fits], [found.rise for found in fits])
         self.classes_, self._posteriors = classes, [found.posterior for found in fits]
         learnt = [found.fit for found in fits]
@@ -203,43 +245,88 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
         self.log_marginal_likelihood_ = evidences if several else evidences[0]
         return self
 
+    def _tasks(
+        self,
+        fits: Sequence[estimator.FittedProcess],
+        given: tuple[FloatArray, estimator.Kernel, SearchSettings, FloatArray | None],
+        labels: Sequence[NDArray[np.bool_]],
+        before: Sequence[Any],
+    ) -> Iterator[Any]:
+        """Each class against the rest; after one whose search was interrupted, without a search."""
+        (inputs, kernel, search, powers), seed = given, self._seed(self.random_state)
+        for y, point in zip(labels, before, strict=True):
+            own = search.at_start() if any(found.interrupted for found in fits) else search
+            yield delayed(estimator.fit_binary)(
+                inputs, y, kernel, own, seed, self.n_pseudo_points, point, powers
+            )
+
     def _fit_together(
-        self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any]
+        self,
+        X: FloatArray,
+        classes: NDArray[Any],
+        codes: NDArray[Any],
+        powers: FloatArray | None,
     ) -> estimator.FittedProcess:
         """One process for all classes."""
         if self.n_pseudo_points or self.warm_start:
             raise ValueError(
-                'multi_class="exact" takes no pseudo-points and no warm_start: use "ovr" for them.'
+                f'multi_class="{self.multi_class}" takes no pseudo-points and no warm_start: use '
+                '"ovr" for them.'
             )
-        others = classes.size - 1
-        settings = self._settings(X.shape[0], others)
+        exact, names = self.multi_class == "exact", classes.tolist()
+        likelihood: Any = (MultinomialProbit if exact else Softmax)(categories=names)
+        if powers is not None:
+            if exact:
+                raise ValueError(
+                    'multi_class="exact" takes whole weights, rows that repeat: a power of a '
+                    'multinomial probit is no such model. Use "ovr" or "softmax" for others.'
+                )
+            likelihood = Weighted(likelihood, powers)
+        each = classes.size - 1 if exact else classes.size
+        settings = self._settings(X.shape[0], each, powers)
         size = settings.batch_size
         settings = replace(
             settings,
-            batch_size=None if size is None else max(size // others, 2),
-            coarse_size=max(settings.coarse_size // others, 2),
-            coarse_above=settings.coarse_above // others,
+            batch_size=None if size is None else max(size // each, 2),
+            coarse_size=max(settings.coarse_size // each, 2),
+            coarse_above=settings.coarse_above // each,
         )
-        definition = estimator.Definition(likelihood=MultinomialProbit(categories=classes.tolist()))
-        return self._fitted(X, codes, lambda: definition, settings)
+        definition = estimator.Definition(likelihood=likelihood)
+        found = self._fitted(X, codes, lambda: definition, settings, level=self.fit_intercept)
+        self._warn_of_interruption([found])
+        return found
 
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
+    def predict_proba(
+        self, X: ArrayLike, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Probability of each class.
 
         Parameters
         ----------
         X : array_like, shape (t, d)
+        return_std : bool, default False
+            Whether the standard deviation of the probability under the posterior is wanted too:
+            how little the data say of it. Exact with two classes, up to draws of the posterior;
+            with more it is that of 4000 draws, to a hundredth of itself.
 
         Returns
         -------
-        ndarray, shape (t, n_classes)
-            Columns in the order of ``classes_``; they add up to 1.
+        ndarray, shape (t, n_classes), or two of them
+            Probabilities, columns in the order of ``classes_``, which add up to 1; and their
+            standard deviations.
         """
         p = self._positive(X)
         if p.shape[1] == 1:
-            return np.hstack([1.0 - p, p])
-        p /= p.sum(axis=1, keepdims=True)
-        return p
+            p = np.hstack([1.0 - p, p])
+        else:
+            p /= p.sum(axis=1, keepdims=True)
+        if not return_std:
+            return p
+        inputs = self._checked(X)
+        if self._together or len(self._posteriors) > 1:
+            return p, estimator.drawn_sd(self._posteriors, inputs)
+        sd = estimator.binary_sd(self._posteriors[0], inputs)
+        return p, np.column_stack([sd, sd])
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
         r"""Probit of the probability, :math:`\Phi^{-1}(p)`, of each class against the rest.

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc.gp.cov import BaseCovariance
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataTree
@@ -28,10 +29,12 @@ from pymc_skewgp._learn.search import random_batches
 from pymc_skewgp._limits import refuse_too_many_rows
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.data_sites import known_of
-from pymc_skewgp._observations.weighted import as_weights
+from pymc_skewgp._observations.binary import BernoulliProbit, probability_sd
+from pymc_skewgp._observations.likelihood import refuse_rows
+from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior.automatic import MANY_ROWS, never_stopping
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
-from pymc_skewgp._validation import FloatArray
+from pymc_skewgp._validation import FloatArray, as_real_array
 
 # The kernels that estimators know by name.
 
@@ -49,6 +52,11 @@ _WIDE = 5.0  # of a weak prior's standard deviation, in units of what it is abou
 # effect for a lengthscale far above the start. Normal tails of log(ls) keep weights good.
 _WIDEST = 25.0
 _LOG_LS, _LOG_LS_SD = 1.0, 1.5
+# Of lengthscales about their common scale, in logarithms: scale of tau, and its degrees of freedom.
+_APART, _APART_DF = 0.7, 4.0
+# Rows up to which maxima of one lengthscale an input lose most, and averages take seconds.
+_MOST_AVERAGED = 300
+_ROWS_OF_VARIANCE = 1000  # over which the variance of f is averaged, about
 
 
 def lengthscale(size: FloatArray, ard: bool) -> Any:
@@ -60,6 +68,17 @@ def lengthscale(size: FloatArray, ard: bool) -> Any:
         return float(np.sqrt((size**2).sum()))
     # The lengthscale of a constant column has no effect.
     return np.where(varies, size, 1.0) * np.sqrt(varies.sum())
+
+
+def _shrunk_together(centre: FloatArray) -> Any:
+    r"""A lengthscale for each input: :math:`\log l_j = c_j + \tau (1.5 / .7\, \mu + d_j)`.
+
+    With mu and d_j standard normal and an inverse gamma prior of tau^2, integrated out, that is a
+    Student t distribution, which has a mode and no funnel.
+    """
+    scale = _APART**2 * np.eye(centre.size) + _LOG_LS_SD**2
+    log_ls = pm.MvStudentT("log_ls", nu=_APART_DF, mu=centre, scale=scale)
+    return pm.Deterministic("ls", pt.exp(log_ls))
 
 
 def _minus(X: Any, centre: FloatArray) -> Any:
@@ -80,11 +99,14 @@ class FittedProcess(NamedTuple):
     rise : float or None
         Of a named kernel with flat priors: nats by which the evidence is above that at an amplitude
         that is `LARGE`; None where it has a maximum in the amplitude, or that is not larger.
+    interrupted : bool
+        Whether a search was ended by hand.
     """
 
     posterior: SkewGPPosterior | AveragedPosterior
     fit: HyperparameterFit | DataTree | None
     rise: float | None = None
+    interrupted: bool = False
 
 
 class Definition(NamedTuple):
@@ -98,12 +120,15 @@ class Definition(NamedTuple):
         Where these variables start.
     prior : callable, optional
         Called with the kernel; makes potentials of these variables and those of the kernel.
+    coregion : callable, optional
+        Called with the kernel: the covariance of several functions.
     """
 
     mean_func: Any = None
     likelihood: Any = None
     start: Mapping[str, Any] = MappingProxyType({})
     prior: Callable[[Any], None] | None = None
+    coregion: Callable[[Any], Any] | None = None
 
 
 class Kernel(NamedTuple):
@@ -117,15 +142,30 @@ class Kernel(NamedTuple):
         Of f, that weak priors are about; None for flat ones.
     average : bool
         Whether its hyperparameters are averaged over.
+    level : bool
+        Whether f has a constant level, that of labels.
     """
 
     kernel: str | KernelFunction
     ard: bool
     scale: float | None = 1.0
     average: bool = False
+    level: bool = False
 
     def made(self, X: FloatArray) -> tuple[Any, dict[str, Any]]:
         """The kernel, and starts of its hyperparameters; to be called inside a ``pm.Model``.
+
+        A level b ~ N(0, 1 + var f) is integrated out as a part of the kernel: far from all data the
+        probability of a label is then uniform between 0 and 1 a priori.
+        """
+        kernel, start = self._without_level(X)
+        if self.level:
+            some = X[:: len(X) // _ROWS_OF_VARIANCE + 1]
+            kernel = kernel + pm.gp.cov.Constant(1.0 + kernel(some, diag=True).mean())
+        return kernel, start
+
+    def _without_level(self, X: FloatArray) -> tuple[Any, dict[str, Any]]:
+        """The kernel by itself.
 
         A named one is eta^2 times the kernel, and starts at the scale of the inputs. Priors are
         weak, in units of the starts of lengthscales and of the `scale` of f; flat without one;
@@ -142,16 +182,19 @@ class Kernel(NamedTuple):
             spread[np.ptp(X, axis=0) == 0] = 0.0
             first = lengthscale(spread, self.ard)
         start = {"eta": 2.0 if scale is None else 2.0 * scale, "ls": first}
-        shape = {"shape": d} if self.ard else {}
         if scale is None:
             eta = pm.HalfFlat("eta")
-            ls = pm.HalfFlat("ls", **shape)
-        elif self.average:
-            eta = pm.HalfNormal("eta", _WIDEST * scale)
-            ls = pm.LogNormal("ls", np.log(first) + _LOG_LS, _LOG_LS_SD, **shape)
         else:
-            eta = pm.HalfNormal("eta", _WIDE * scale)
-            ls = pm.InverseGamma("ls", 2.0, 3.0 * first, **shape)
+            eta = pm.HalfNormal("eta", (_WIDEST if self.average else _WIDE) * scale)
+        if self.ard:
+            ls = _shrunk_together(np.log(first) + _LOG_LS)
+            start["log_ls"] = np.log(start.pop("ls"))
+        elif scale is None:
+            ls = pm.HalfFlat("ls")
+        elif self.average:
+            ls = pm.LogNormal("ls", np.log(first) + _LOG_LS, _LOG_LS_SD)
+        else:
+            ls = pm.InverseGamma("ls", 2.0, 3.0 * first)
         if name == "nn":
             bias = pm.HalfFlat("bias") if scale is None else pm.HalfNormal("bias", _WIDE)
             start["bias"] = 1.0
@@ -188,20 +231,23 @@ def fit_process(
         How often each observation was made. Default once.
     """
     with pm.Model() as model:
-        mean_func, likelihood, start, prior = define()
+        mean_func, likelihood, start, prior, of_functions = define()
         cov_func, own = kernel.made(X)
         start = {**start, **own}
         if prior is not None:
             prior(cov_func)
+        coregion = None if of_functions is None else of_functions(cov_func)
         gp = SkewGP(mean_func=mean_func or pm.gp.mean.Zero(), cov_func=cov_func)
         _refuse_without_blocks(gp, X, y, likelihood)  # now, and not after the search
     if kernel.average:
         if weights is not None:
             y = np.repeat(y, weights, axis=0)
-        return FittedProcess(*averaged_process(TrainingData(gp, X, y, likelihood), start, seed))
-    data = TrainingData(gp, X, y, likelihood, weights=weights)
+        data = TrainingData(gp, X, y, likelihood, coregion)
+        return FittedProcess(*averaged_process(data, start, seed))
+    data = TrainingData(gp, X, y, likelihood, coregion, weights)
     run = None
-    if model.free_RVs:
+    # A level alone is integrated out, but for f of finite rank.
+    if {rv.name for rv in model.free_RVs} - {"level"} or (model.free_RVs and len(X) > MANY_ROWS):
         run = learn(data, settings, np.random.default_rng(seed), start=start)
     return _conditioned(data, run, seed)
 
@@ -215,13 +261,16 @@ def _conditioned(data: TrainingData, run: LearningRun | None, seed: int) -> Fitt
             data.X,
             data.y,
             likelihood=data.likelihood,
+            coregion=data.coregion,
             weights=data.weights,
             point=run.values if run else None,
             random_seed=seed,
         )
     # Its draws belong to the fit, not to the first prediction.
     evidence = posterior.log_marginal_likelihood
-    return FittedProcess(posterior, run.report(evidence) if run else None)
+    if run is None:
+        return FittedProcess(posterior, None)
+    return FittedProcess(posterior, run.report(evidence), interrupted=run.interrupted)
 
 
 def _refuse_without_blocks(gp: SkewGP, X: FloatArray, y: Any, likelihood: Any) -> None:
@@ -287,6 +336,7 @@ def fit_binary(
     seed: int,
     n_pseudo_points: int = 0,
     before: Mapping[str, Any] | None = None,
+    powers: FloatArray | None = None,
 ) -> FittedProcess:
     """Learn hyperparameters, then condition on all labels.
 
@@ -300,16 +350,23 @@ def fit_binary(
     n_pseudo_points : int, default 0
     before : mapping, optional
         Hyperparameters of an earlier fit with this kernel, to go on from.
+    powers : ndarray, shape (n,), optional
+        Of the likelihood of each label.
     """
     rng = np.random.default_rng(seed)
+
+    def labels(gp: SkewGP, rows: Any = slice(None)) -> TrainingData:
+        own = None if powers is None else Weighted(BernoulliProbit(), powers[rows])
+        return TrainingData(gp, X[rows], y[rows], own)
+
     if kernel.average:
         gp, centre = _process(X, kernel)
-        return FittedProcess(*averaged_process(TrainingData(gp, X, y), centre, seed))
+        return FittedProcess(*averaged_process(labels(gp), centre, seed))
     # The search is of rows in one order, whatever order they came in: on labels that are separable
     # the evidence has no maximum, and round-off would decide where it ends.
     order = np.lexsort((y, *X.T))
     gp, centre = _process(X[order], kernel)
-    data = TrainingData(gp, X[order], y[order])
+    data = labels(gp, order)
     learnt = {rv.name for rv in gp.model.free_RVs}
     start = centre | {name: value for name, value in (before or {}).items() if name in learnt}
     run = None
@@ -324,7 +381,7 @@ def fit_binary(
     if n_pseudo_points:
         given = data, kernel, settings, n_pseudo_points
         gp, run = _with_pseudo_points(*given, start, centre, run, rng)
-    found = _conditioned(TrainingData(gp, X, y), run, seed)
+    found = _conditioned(labels(gp), run, seed)
     if run is not None and not callable(kernel.kernel) and run.values["eta"] > LARGE:
         return found._replace(rise=(run.fixed_from or run).rise("eta", LARGE))
     return found
@@ -347,7 +404,7 @@ def _with_pseudo_points(
     points = {"pseudo_points": X[rows]}
     own = replace(settings, n_restarts=0, batch_size=None)
     if settings.batch_size is None:
-        data = TrainingData(gp, X, y)
+        data = data._replace(model=gp)
         return gp, learn(data, own, rng, start=start | points, centre=centre | points)
     # On one batch, and with the kernel fixed: in a composite likelihood the prior at the points
     # counts once for each batch, and all else moves to make the most of it.
@@ -400,7 +457,7 @@ class ProcessEstimator(BaseEstimator):
     ard: bool = False
     n_restarts: int = 1
     random_state: Any = None
-    hyperparameters: Literal["maximize", "average"] = "maximize"
+    hyperparameters: Literal["auto", "maximize", "average"] = "auto"
 
     def sample_latent(
         self, X: ArrayLike, draws: int = 1000, chains: int = 4, random_state: Any = None
@@ -483,6 +540,17 @@ class ProcessEstimator(BaseEstimator):
         return inputs
 
     @staticmethod
+    def _warn_of_interruption(found: Sequence[FittedProcess], stacklevel: int = 3) -> None:
+        if any(one.interrupted for one in found):
+            _errors.warn(
+                "the search was interrupted: hyperparameters are the best ones so far, and what "
+                "was not begun stays at its start. The estimator is fitted with them; fit it again "
+                "for an optimum.",
+                _errors.InterruptedSearchWarning,
+                stacklevel=stacklevel,
+            )
+
+    @staticmethod
     def _warn_of_bounds(
         fits: Sequence[Any], rises: Sequence[float | None] = (), stacklevel: int = 3
     ) -> None:
@@ -528,19 +596,23 @@ class ProcessEstimator(BaseEstimator):
         settings: SearchSettings,
         scale: float = 1.0,
         weights: IntArray | None = None,
+        level: bool = False,
     ) -> FittedProcess:
-        kernel = Kernel(self.kernel, self.ard, scale, self._averages)
+        kernel = Kernel(self.kernel, self.ard, scale, self._averages(X.shape[0]), level)
         seed = self._seed(self.random_state)
         return fit_process(X, y, kernel, define, settings, seed, weights)
 
     def _labelled(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[FloatArray, NDArray[Any]]:
-        """Features and classes, checked, each row as often as its weight says."""
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, class_weight: Any
+    ) -> tuple[FloatArray, NDArray[Any], FloatArray | None]:
+        """Features and classes, checked, and powers of these: see `_weighted`."""
         inputs, labels = validate_data(self, X, y, dtype="numeric")
         check_classification_targets(labels)
-        rows = self._repeated(len(labels), sample_weight)
-        return self._features(inputs[rows]), labels[rows]
+        if class_weight is not None:
+            each = compute_sample_weight(class_weight, labels)
+            sample_weight = each if sample_weight is None else each * np.asarray(sample_weight)
+        rows, powers = self._weighted(len(labels), sample_weight)
+        return self._features(inputs[rows]), labels[rows], powers
 
     def _refuse_single(self, classes: NDArray[Any]) -> None:
         if classes.size < 2:
@@ -549,17 +621,44 @@ class ProcessEstimator(BaseEstimator):
                 f"class {classes[0]} is present)"
             )
 
-    def _repeated(self, n: int, sample_weight: ArrayLike | None) -> IntArray | slice:
-        """Which of `n` rows to fit to, each as often as its weight says."""
+    def _weighted(
+        self, n: int, sample_weight: ArrayLike | None
+    ) -> tuple[IntArray | slice, FloatArray | None]:
+        """Which of `n` rows to fit to, and the powers of their likelihoods.
+
+        Whole weights are rows that repeat so often, and have no powers.
+        """
         if sample_weight is None:
-            return slice(None)
-        return np.repeat(np.arange(n), as_weights("sample_weight", sample_weight, n))
+            return slice(None), None
+        weights = as_real_array("sample_weight", sample_weight)
+        if weights.shape != (n,) or not np.isfinite(weights).all():
+            raise ValueError(
+                f"sample_weight must have shape ({n},) and be finite, got shape {weights.shape}."
+            )
+        refuse_rows("sample_weight", weights, weights < 0, "be 0 or more")
+        if not weights.any():
+            raise ValueError("sample_weight are all zero: no observation is left.")
+        if (weights == np.floor(weights)).all():
+            return np.repeat(np.arange(n), weights.astype(np.intp)), None
+        rows = np.flatnonzero(weights)
+        return rows, weights[rows]
 
-    @property
-    def _averages(self) -> bool:
-        return bool(self.hyperparameters == "average")
+    def _averages(self, n: int) -> bool:
+        """Whether hyperparameters are averaged over, X having `n` rows."""
+        if self.hyperparameters != "auto":
+            return bool(self.hyperparameters == "average")
+        # Several functions take minutes, and the others no averages.
+        several = getattr(self, "noise", "") == "varying" or getattr(self, "multi_class", "") in (
+            "exact",
+            "softmax",
+        )
+        other = getattr(self, "n_pseudo_points", 0) or getattr(self, "warm_start", False)
+        plain = self.ard and not callable(self.kernel) and not several and not other
+        return bool(plain and n <= _MOST_AVERAGED)
 
-    def _settings(self, n: int, rows_each: int = 1) -> SearchSettings:
+    def _settings(
+        self, n: int, rows_each: int = 1, powers: FloatArray | None = None
+    ) -> SearchSettings:
         """Of the search with `n` observations of so many rows, from the parameters, checked."""
         if isinstance(self.kernel, BaseCovariance) or hasattr(self.kernel, "get_params"):
             raise TypeError(
@@ -572,9 +671,10 @@ class ProcessEstimator(BaseEstimator):
                 f"kernel must be one of {', '.join(KERNELS)} or a function of the number of "
                 f"features, got {self.kernel!r}."
             )
-        if self.hyperparameters not in ("maximize", "average"):
+        if self.hyperparameters not in ("auto", "maximize", "average"):
             raise ValueError(
-                f'hyperparameters must be "maximize" or "average", got {self.hyperparameters!r}.'
+                'hyperparameters must be "auto", "maximize" or "average", got '
+                f"{self.hyperparameters!r}."
             )
         for name in ("n_pseudo_points", "n_restarts"):
             value = getattr(self, name, 0)
@@ -582,7 +682,9 @@ class ProcessEstimator(BaseEstimator):
                 raise ValueError(f"{name} must be an integer >= 0, got {value!r}.")
         size: Any = getattr(self, "batch_size", None)
         n_rows = n * rows_each
-        if size == "auto":
+        if size == "auto" and powers is not None:
+            size = None  # powers are of rows, which batches would have to share
+        elif size == "auto":
             # Many rows are learnt from all together, with f of finite rank.
             size = None if n > MANY_ROWS else self._search.batch_size_for(n_rows)
         elif size is not None and (not isinstance(size, int | np.integer) or size < 2):
@@ -594,6 +696,7 @@ class ProcessEstimator(BaseEstimator):
             self._search,
             method="twisted" if size is None else "ep",
             batch_size=size,
+            partial=True,
             n_restarts=self.n_restarts,
         )
 
@@ -609,6 +712,7 @@ class OneProcessEstimator(ProcessEstimator):
         self.posterior_, self.hyperparameters_ = found.posterior, found.fit
         self.log_marginal_likelihood_ = found.posterior.log_marginal_likelihood
         self._posteriors = [found.posterior]
+        self._warn_of_interruption([found], stacklevel=4)
         self._warn_of_bounds([found.fit], stacklevel=4)
 
     def _summary(self, X: ArrayLike, *names: str) -> list[FloatArray]:
@@ -627,6 +731,31 @@ def forecast(
         found = posterior.predict(new, draws=0)["predictions_summary"]
         parts.append([found[name].to_numpy() for name in names])
     return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+
+def drawn_sd(posteriors: list[SkewGPPosterior | AveragedPosterior], X: FloatArray) -> FloatArray:
+    """Standard deviations of probabilities of classes, shape (t, K), from 4000 draws of f."""
+    parts = []
+    for start in range(0, X.shape[0], ROWS_AT_ONCE):
+        new = X[start : start + ROWS_AT_ONCE]
+        trees = [x.predict(new, random_seed=seed) for seed, x in enumerate(posteriors)]
+        p = np.stack([tree["predictions"]["p"].to_numpy() for tree in trees], axis=-1)
+        p = p[..., 0] if len(trees) == 1 else p / p.sum(axis=-1, keepdims=True)
+        parts.append(p.std(axis=(0, 1)))
+    return np.concatenate(parts)
+
+
+def binary_sd(posterior: SkewGPPosterior | AveragedPosterior, X: FloatArray) -> FloatArray:
+    """Standard deviation of the probability of a label 1 at the rows of `X`, shape (t,)."""
+    if isinstance(posterior, SkewGPPosterior):
+        starts = range(0, X.shape[0], ROWS_AT_ONCE)
+        parts = [probability_sd(posterior.marginals(X[i : i + ROWS_AT_ONCE])) for i in starts]
+        return np.concatenate(parts)
+    each = np.array([binary_sd(part, X) for part in posterior.posteriors])
+    means = np.array([part.probability(X).value for part in posterior.posteriors])
+    off = means - posterior.weights @ means
+    sd: FloatArray = np.sqrt(posterior.weights @ (each**2 + off**2))
+    return sd
 
 
 def probabilities(posterior: SkewGPPosterior | AveragedPosterior, X: FloatArray) -> FloatArray:

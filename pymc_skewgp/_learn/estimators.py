@@ -17,7 +17,8 @@ from pymc_skewgp._observations.comparisons import Preference
 from pymc_skewgp._observations.ordered import OrderedProbit, declared_order
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.real_values import CensoredGaussian, Gaussian
-from pymc_skewgp._observations.weighted import as_weights
+from pymc_skewgp._observations.two_functions import HeteroscedasticGaussian
+from pymc_skewgp._observations.weighted import Weighted, as_weights
 from pymc_skewgp._validation import FloatArray
 
 Limits = tuple[float | None, float | None]
@@ -41,22 +42,29 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
         that takes the number of features and returns a ``pm.gp.cov`` object; random variables that
         it makes are learnt with their priors (it is called inside a ``pm.Model``).
     ard : bool, default False
-        A lengthscale for each feature (automatic relevance determination) in a named kernel.
+        A lengthscale for each feature (automatic relevance determination) in a named kernel, all of
+        them shrunk to a common scale.
     censoring : None or tuple (L, U), default None
         Limits, in the units of y, None for an open side. A y at a limit is censored there.
     batch_size : int, "auto" or None, default "auto"
         Rows in each batch of the composite likelihood by which hyperparameters are learnt (the
         posterior always has all data). None: all at once. "auto": all at once up to 1500 rows,
         batches of 500 beyond, and above 5000 all by inducing points.
+    noise : {"constant", "varying"}, default "constant"
+        Whether sigma is one number, or exp(g(x) + c) with another Gaussian process g, of the same
+        lengthscales (`likelihoods.HeteroscedasticGaussian`); without censoring and batches.
     n_restarts : int, default 1
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
-    hyperparameters : {"maximize", "average"}, default "maximize"
-        The most probable ones; or the posterior averaged over them, as `integrate` does, by a
-        mixture of posteriors at 32 points. Then priors are weaker than the notes say: log ls is
-        normal about log l + 1 with standard deviation 1.5, eta HalfNormal(25 s). Above 5000 rows 16
-        points or fewer, and some 150 evaluations of EP, a second each for 20,000 rows.
+    hyperparameters : {"auto", "maximize", "average"}, default "auto"
+        "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise and
+        with ``noise="varying"``.
+        "maximize": the most probable ones. "average": the posterior averaged over them, as
+        `integrate` does, by a mixture of posteriors at 32 points. Then priors are weaker than the
+        notes say: one log ls is normal about log l + 1 with standard deviation 1.5, eta
+        HalfNormal(25 s). Above 5000 rows 16 points or fewer, and some 150 evaluations of EP, a
+        second each for 20,000 rows.
 
     Attributes
     ----------
@@ -89,7 +97,12 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
     Features are taken as they are: put a ``StandardScaler`` before it when they have different
     units and `ard` is off. Priors are weak and in the units of the data: lengthscales InverseGamma(
     2, 3 l), with l the distance of two rows of X, about; with s the standard deviation of y, eta
-    HalfNormal(5 s), sigma HalfNormal(2 s), the level Normal(mean of y, s).
+    HalfNormal(5 s), sigma HalfNormal(2 s), the level Normal(mean of y, s). With ``ard=True``
+    lengthscales are shrunk together, as in `SkewGPClassifier`.
+
+    With ``noise="varying"`` ``posterior_`` is of y less its mean, and has the functions "mean" and
+    "log_sd". The level of the latter is Normal(log(s / 2), 1), its standard deviation
+    HalfNormal(1): ``log_sigma`` and ``log_sigma_sd`` among the hyperparameters.
 
     From 450 rows on the search begins with 300 of them.
 
@@ -113,6 +126,7 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
 
     censoring: Limits | None = None
     batch_size: int | str | None = "auto"
+    noise: Literal["constant", "varying"] = "constant"
 
     def fit(
         self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None = None
@@ -127,10 +141,11 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
             Values; or a lower and an upper bound of each, infinite for an open side, equal where
             the value was seen. ``CensoredData`` does not keep the order of its values: rows of X
             must be in its own order, as for `likelihoods.CensoredGaussian`.
-        sample_weight : array_like of int, shape (n,), optional
-            How often each row was observed: whole numbers, 0 to leave a row out. `fit` is to rows
-            that repeat so often, and takes as long. Weights that are not whole are refused.
-            They are not those of noise that differs: for that see `likelihoods.Gaussian`.
+        sample_weight : array_like, shape (n,), optional
+            Weights >= 0. Whole numbers say how often each row was observed: `fit` is to rows that
+            repeat so often, and takes as long. Others are powers of the likelihood, with which the
+            evidence is not that of a normalised density (`likelihoods.Weighted`). They are not
+            those of noise that differs: for that see `likelihoods.Gaussian`.
 
         Returns
         -------
@@ -144,21 +159,46 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
         else:
             inputs, y = validate_data(self, X, y, dtype="numeric", y_numeric=True)
         data = CensoredGaussian(1.0, lower, upper).as_data(y, inputs.shape[0])
-        rows = self._repeated(len(data), sample_weight)
+        rows, powers = self._weighted(len(data), sample_weight)
         inputs, data = self._features(inputs[rows]), data[rows]
         points = not with_bounds and lower is None and upper is None
-        settings = self._settings(inputs.shape[0])
+        settings = self._settings(inputs.shape[0], powers=powers)
         if points:  # where EP has nothing to approximate
             settings = replace(settings, method="ep")
         centre, scale = _location_and_scale(data)
+        self._offset = 0.0
+        if self.noise != "constant":
+            noise: Any = self.noise
+            if noise != "varying" or not points:
+                raise ValueError(
+                    'noise must be "constant" or, for values without limits, "varying"; got '
+                    f"{self.noise!r}."
+                )
+            self._offset, data = centre, data - centre
+            settings = replace(settings, method="twisted", batch_size=None)
+
+        def varying() -> estimator.Definition:
+            level = pm.Normal("log_sigma", np.log(0.5 * scale), 1.0)
+            spread = pm.HalfNormal("log_sigma_sd", 1.0)
+            known: Any = HeteroscedasticGaussian(level)
+            known = known if powers is None else Weighted(known, powers)
+
+            def variances(cov_func: Any) -> Any:
+                ratio = spread**2 / cov_func(inputs[:1], diag=True)[0]
+                return pm.math.stack([[1.0, 0.0], [0.0, ratio]])
+
+            start = {"log_sigma_sd": 0.5}
+            return estimator.Definition(None, known, start, coregion=variances)
 
         def define() -> estimator.Definition:
             sigma = pm.HalfNormal("sigma", 2.0 * scale)
             level = pm.Normal("level", centre, scale)
-            noise = Gaussian(sigma) if points else CensoredGaussian(sigma, lower, upper)
+            noise: Any = Gaussian(sigma) if points else CensoredGaussian(sigma, lower, upper)
+            noise = noise if powers is None else Weighted(noise, powers)
             return estimator.Definition(pm.gp.mean.Constant(level), noise, {"sigma": 0.5 * scale})
 
-        self._keep(self._fitted(inputs, data, define, settings, scale=scale))
+        made = define if self.noise == "constant" else varying
+        self._keep(self._fitted(inputs, data, made, settings, scale=scale))
         return self
 
     def predict(
@@ -178,6 +218,7 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
             Mean, and standard deviation, in the units of y.
         """
         mean, sd = self._summary(X, "y_mean", "y_sd")
+        mean = mean + self._offset
         return (mean, sd) if return_std else mean
 
     def _limits(self) -> Limits:
@@ -234,7 +275,8 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
     kernel : {"rbf", "matern32", "matern52", "nn"} or callable, default "rbf"
         As for `SkewGPRegressor`.
     ard : bool, default False
-        A lengthscale for each feature (automatic relevance determination) in a named kernel.
+        A lengthscale for each feature (automatic relevance determination) in a named kernel, all of
+        them shrunk to a common scale.
     categories : array_like, shape (K,), optional
         Classes from the lowest to the highest; some may be missing in the data. Default the
         categories of y where it is an ordered ``pandas.Categorical``, or a column of such, and
@@ -247,11 +289,13 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
-    hyperparameters : {"maximize", "average"}, default "maximize"
-        The most probable ones; or the posterior averaged over them, as `integrate` does, by a
-        mixture of posteriors at 32 points. Then priors are weaker than the notes say: log ls is
-        normal about log l + 1 with standard deviation 1.5, eta HalfNormal(25). Above 5000 rows 16
-        points or fewer, and some 150 evaluations of EP, a second each for 20,000 rows.
+    hyperparameters : {"auto", "maximize", "average"}, default "auto"
+        "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise.
+        "maximize": the most probable ones. "average": the posterior averaged over them, as
+        `integrate` does, by a mixture of posteriors at 32 points. Then priors are weaker than the
+        notes say: one log ls is normal about log l + 1 with standard deviation 1.5, eta
+        HalfNormal(25). Above 5000 rows 16 points or fewer, and some 150 evaluations of EP, a second
+        each for 20,000 rows.
 
     Attributes
     ----------
@@ -329,17 +373,18 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
             Features.
         y : array_like, shape (n,)
             Classes; of an ordered ``pandas.Categorical`` those it declares, in its order.
-        sample_weight : array_like of int, shape (n,), optional
-            How often each row was observed: whole numbers, 0 to leave a row out. `fit` is to rows
-            that repeat so often, and takes as long. Weights that are not whole are refused.
+        sample_weight : array_like, shape (n,), optional
+            Weights >= 0. Whole numbers say how often each row was observed: `fit` is to rows that
+            repeat so often, and takes as long. Others are powers of the likelihood, with which the
+            evidence is not that of a normalised density (`likelihoods.Weighted`).
 
         Returns
         -------
         SkewGPOrdinalClassifier
             Itself.
         """
-        inputs, labels = self._labelled(X, y, sample_weight)
-        settings = self._settings(inputs.shape[0])
+        inputs, labels, powers = self._labelled(X, y, sample_weight, None)
+        settings = self._settings(inputs.shape[0], powers=powers)
         classes, codes = self._codes(labels, y)
         cuts = _first_cutpoints(codes, classes.size)
 
@@ -347,9 +392,10 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
             cutpoints = pm.Normal(
                 "cutpoints", 0.0, 10.0, shape=cuts.size, transform=ordered, initval=cuts
             )
+            known: Any = OrderedProbit(cutpoints)
             return estimator.Definition(
                 None,
-                OrderedProbit(cutpoints),
+                known if powers is None else Weighted(known, powers),
                 {"cutpoints": cuts},
                 lambda cov_func: _prior_of_unseen(cutpoints, codes, cov_func(inputs, diag=True)),
             )
@@ -365,20 +411,27 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
         self.classes_ = classes
         return self
 
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
+    def predict_proba(
+        self, X: ArrayLike, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Probability of each class.
 
         Parameters
         ----------
         X : array_like, shape (t, d)
+        return_std : bool, default False
+            Whether the standard deviation of the probability under the posterior is wanted too,
+            from 4000 draws, to a hundredth of itself.
 
         Returns
         -------
-        ndarray, shape (t, K)
-            Columns in the order of ``classes_``; they add up to 1.
+        ndarray, shape (t, K), or two of them
+            Probabilities, columns in the order of ``classes_``, which add up to 1; and their
+            standard deviations.
         """
         X = self._checked(X)
-        return estimator.probabilities(self.posterior_, X)
+        p = estimator.probabilities(self.posterior_, X)
+        return (p, estimator.drawn_sd(self._posteriors, X)) if return_std else p
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable class.
@@ -391,7 +444,8 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
         -------
         ndarray, shape (t,)
         """
-        chosen = self.predict_proba(X).argmax(axis=1)
+        X = self._checked(X)
+        chosen = estimator.probabilities(self.posterior_, X).argmax(axis=1)
         labels: NDArray[Any] = self.classes_[chosen]
         return labels
 
@@ -459,7 +513,8 @@ class SkewGPPreference(estimator.OneProcessEstimator):
     kernel : {"rbf", "matern32", "matern52", "nn"} or callable, default "rbf"
         As for `SkewGPRegressor`.
     ard : bool, default False
-        A lengthscale for each feature (automatic relevance determination) in a named kernel.
+        A lengthscale for each feature (automatic relevance determination) in a named kernel, all of
+        them shrunk to a common scale.
     noise : {"fresh", "item"}, default "fresh"
         Whether each comparison has noise of its own, or that of its two items; see
         `likelihoods.Preference`.
@@ -469,11 +524,13 @@ class SkewGPPreference(estimator.OneProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts and draws. An int makes `fit` reproducible.
-    hyperparameters : {"maximize", "average"}, default "maximize"
-        The most probable ones; or the posterior averaged over them, as `integrate` does, by a
-        mixture of posteriors at 32 points. Then priors are weaker than the notes say: log ls is
-        normal about log l + 1 with standard deviation 1.5, eta HalfNormal(50). Above 5000 rows 16
-        points or fewer, and some 150 evaluations of EP, a second each for 20,000 rows.
+    hyperparameters : {"auto", "maximize", "average"}, default "auto"
+        "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise.
+        "maximize": the most probable ones. "average": the posterior averaged over them, as
+        `integrate` does, by a mixture of posteriors at 32 points. Then priors are weaker than the
+        notes say: one log ls is normal about log l + 1 with standard deviation 1.5, eta
+        HalfNormal(50). Above 5000 rows 16 points or fewer, and some 150 evaluations of EP, a second
+        each for 20,000 rows.
 
     Attributes
     ----------

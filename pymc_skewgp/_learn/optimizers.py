@@ -1,7 +1,7 @@
 """The optimum of a function with a gradient, in a box: starts, L-BFGS, Newton, a log."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -73,6 +73,16 @@ class EvaluationLog:
 
         return logged
 
+    def best(self) -> tuple[Point, Value] | None:
+        """The best evaluation by the last method; None before the first."""
+        if not self._evaluations:
+            return None
+        last = self._methods[self._evaluations[-1][0]]
+        own = [
+            (point, value) for run, point, value in self._evaluations if self._methods[run] == last
+        ]
+        return max(own, key=lambda found: found[1].total)
+
     def path(self) -> xr.Dataset:
         """All evaluations."""
         runs, points, values = zip(*self._evaluations, strict=True)
@@ -88,10 +98,11 @@ class EvaluationLog:
 
     def runs(self) -> xr.Dataset:
         """One row for each run, by its best evaluation."""
-        every = [[e for e in self._evaluations if e[0] == run] for run in range(len(self._methods))]
+        known = sorted({run for run, *_ in self._evaluations})
+        every = [[e for e in self._evaluations if e[0] == run] for run in known]
         best = [max(own, key=lambda evaluation: evaluation[2].total) for own in every]
         columns = {
-            "method": self._methods,
+            "method": [self._methods[run] for run in known],
             "pattern": ["".join(map(str, point.pattern)) for _, point, _ in best],
             "n_evaluations": [len(own) for own in every],
             "log_evidence": [value.log_evidence for *_, value in best],
@@ -175,6 +186,8 @@ class SearchSettings:
         Rows above which estimators learn from batches by themselves, and their size: one
         factorisation for each step is too slow then.
     optimizer : OptimizerSettings
+    partial : bool
+        Whether a search that is interrupted ends at the best point so far.
     """
 
     method: Method = "twisted"
@@ -196,6 +209,12 @@ class SearchSettings:
     batch_above: int = 1500
     auto_batch_size: int = 500
     optimizer: OptimizerSettings = OptimizerSettings()
+    partial: bool = False
+
+    def at_start(self) -> "SearchSettings":
+        """Of no search at all: hyperparameters stay where they start."""
+        still = replace(self.optimizer, max_iterations=0)
+        return replace(self, method="ep", n_restarts=0, hessian=False, optimizer=still)
 
     def batch_size_for(self, n: int) -> int | None:
         """What ``batch_size="auto"`` is for `n` rows."""
@@ -281,6 +300,8 @@ def maximize(
     best = Optimum(start, first, False)
     if not np.isfinite(first.total) or not start.x.size:
         return best._replace(converged=bool(np.isfinite(first.total)))
+    if settings.max_iterations == 0:  # of which SciPy makes one
+        return best
 
     def negative(x: FloatArray) -> tuple[float, FloatArray]:
         nonlocal best

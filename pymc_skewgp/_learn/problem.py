@@ -403,6 +403,8 @@ class LearningRun:
     seconds : float
     fixed_from : LearningRun or None
         The one before it, whose values it left as they were.
+    interrupted : bool
+        Whether it was ended by hand.
     """
 
     objective: Searched
@@ -413,6 +415,7 @@ class LearningRun:
     in_batches: bool
     seconds: float
     fixed_from: "LearningRun | None" = None
+    interrupted: bool = False
 
     @property
     def point(self) -> Point:
@@ -516,6 +519,32 @@ def _model_objective(
     return ProcessObjective(objective, origin)
 
 
+def _searched(
+    problem: ProcessObjective,
+    part: search.Part | None,
+    starts: list[Point],
+    bounds: Bounds,
+    settings: optimizers.SearchSettings,
+    log: optimizers.EvaluationLog,
+) -> tuple[Searched, search.SearchResult, bool]:
+    """What was searched, the best of it, and whether the search was interrupted."""
+    objective = problem.objective
+    try:
+        if problem.rows is None:
+            return objective, search.search(objective, part, starts, bounds, settings, log), False
+        assert part is not None
+        return *problem.rows.search(part, starts, bounds, settings, log), False
+    except optimizers.NoValueError as error:
+        why = None if problem.rows else objective.why_no_value(starts[0])
+        raise optimizers.NoValueError(why or str(error)) from None
+    except KeyboardInterrupt:
+        best = log.best()
+        if not settings.partial or best is None:
+            raise
+        optimum = optimizers.Optimum(*best, converged=False)
+        return objective, search.SearchResult(optimum, None), True
+
+
 def learn(
     data: TrainingData,
     settings: optimizers.SearchSettings,
@@ -574,16 +603,9 @@ def learn(
     patterns = search.distinct_patterns(cheap, origin, patterns, places)
     starts = [Point(x, pattern) for pattern in patterns for x in vectors]
     with optimizers.EvaluationLog(coordinates.labels, progressbar) as log:
-        if problem.rows is None:
-            learnt: Searched = problem.objective
-            try:
-                result = search.search(problem.objective, part, starts, bounds, settings, log)
-            except optimizers.NoValueError as error:
-                why = problem.objective.why_no_value(starts[0])
-                raise optimizers.NoValueError(why or str(error)) from None
-        else:
-            assert part is not None
-            learnt, result = problem.rows.search(part, starts, bounds, settings, log)
+        learnt, result, interrupted = _searched(problem, part, starts, bounds, settings, log)
     seconds = time.perf_counter() - began
     in_batches = settings.batch_size is not None
-    return LearningRun(learnt, result, bounds, log, settings, in_batches, seconds, fixed_from)
+    return LearningRun(
+        learnt, result, bounds, log, settings, in_batches, seconds, fixed_from, interrupted
+    )

@@ -7,12 +7,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
+from pymc_skewgp._gaussian.blocks.rows import RowSites
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations import likelihood as base
+from pymc_skewgp._observations.binary import BernoulliProbit
 from pymc_skewgp._observations.observations import Observations, as_matrix
+from pymc_skewgp._observations.ordered import OrderedProbit
+from pymc_skewgp._observations.real_values import CensoredGaussian, Gaussian
 from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions, SiteLikelihood
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
 
+# Each observation of these is one row of one value of f.
+_OF_ONE_ROW = BernoulliProbit | OrderedProbit | Gaussian | CensoredGaussian
 # What weights leave as it is.
 _OF_THE_LIKELIHOOD = (
     "predicted_dims", "has_kinks", "divisible", "coords", "observed", "predictive_draws",
@@ -31,24 +37,27 @@ class Weighted(ClosedFormSites):
     Parameters
     ----------
     likelihood : object of ``pymc_skewgp.likelihoods``
-        One of `BernoulliLogit`, `BinomialLogit`, `Poisson`, `NegativeBinomial`, `Gamma`,
-        `OrderedLogit`, `StudentT`, `Laplace`, `Softmax`, `HeteroscedasticGaussian`,
-        `ZeroInflatedPoisson` and `BetaBinomial`.
+        `BernoulliProbit` without `noise_cov`, `OrderedProbit`, `Gaussian`, `CensoredGaussian`, and
+        all that have no rows, such as `BernoulliLogit`, `Poisson` and `Softmax`.
     weights : array_like, shape (n,)
         One a row of the data, 0 or more; a number stands for all.
 
     Raises
     ------
     TypeError
-        For another likelihood, such as `BernoulliProbit`: rows with normal noise have no powers.
+        For another likelihood, such as `Preference`.
     ValueError
         When used: weights that are negative, not finite, or of another length than y.
 
     Notes
     -----
     With weights that are not whole numbers the powers are no densities of y: the log marginal
-    likelihood is the log of the integral of the prior times them, to be compared only at equal
-    weights. The log likelihood in `SkewGPPosterior.sample` has the weights in it.
+    likelihood is the log of the integral of the prior times them, and not the evidence of a
+    normalised density. It is to be compared only at equal weights. The log likelihood in
+    `SkewGPPosterior.sample` has the weights in it.
+
+    A power of a probit link has no truncated Gaussian behind it: f is drawn from expectation
+    propagation's Gaussian with weights that make it exact, as under a logit link.
 
     References
     ----------
@@ -68,15 +77,19 @@ class Weighted(ClosedFormSites):
     weights: Any
 
     def __post_init__(self) -> None:
-        if not isinstance(self.likelihood, SiteLikelihood) or isinstance(self.likelihood, Weighted):
+        takes = isinstance(self.likelihood, SiteLikelihood | _OF_ONE_ROW)
+        if not takes or isinstance(self.likelihood, Weighted):
             raise TypeError(
-                "Weighted takes a likelihood without rows such as BernoulliLogit() or "
-                f"Poisson(), got {self.likelihood!r}: for labels use BernoulliLogit, for Gaussian "
-                "noise divide sigma by the square roots of the weights."
+                "Weighted takes a likelihood of observations that are apart given f, such as "
+                f"BernoulliProbit() or Poisson(), got {self.likelihood!r}: repeat the observations."
             )
+        if getattr(self.likelihood, "noise_cov", None) is not None:
+            raise TypeError("Weighted takes labels with noise of their own: leave noise_cov out.")
         object.__setattr__(self, "weights", base.frozen_copy(self.weights))
         for name in _OF_THE_LIKELIHOOD:  # new observations have weight 1
-            object.__setattr__(self, name, getattr(self.likelihood, name))
+            known = getattr(self.likelihood, name, None)
+            if known is not None:
+                object.__setattr__(self, name, known)
 
     @property
     def single(self) -> bool:
@@ -95,7 +108,9 @@ class Weighted(ClosedFormSites):
 
     def functions(self, y: base.Data) -> FactorFunctions:
         """Those of the likelihood, to the power of the weights."""
-        plain, weights = self.likelihood.functions(y), self._weights(y.shape[0])
+        known = self.likelihood
+        plain = known.functions(y) if isinstance(known, SiteLikelihood) else _of_rows(known, y)
+        weights = self._weights(y.shape[0])
         counts = weights > 0
 
         several = self.likelihood.n_functions(y) > 1
@@ -127,11 +142,24 @@ class Weighted(ClosedFormSites):
         return weights
 
 
+def _of_rows(likelihood: base.Likelihood, y: base.Data) -> FactorFunctions:
+    """Functions of a likelihood of one row an observation."""
+    rows = likelihood.observations(y, len(y))
+    sites = RowSites(rows.lower, rows.upper, rows.value, rows.variances)
+
+    def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        flat = np.ascontiguousarray(eta.reshape(-1, eta.shape[-1]))
+        first, second = sites.slopes(slice(None), flat)
+        return first.reshape(eta.shape), second.reshape(eta.shape)
+
+    return FactorFunctions(lambda eta: likelihood.log_likelihood(y, eta), slopes)
+
+
 # How often each observation was made: whole numbers, which stand for repeated rows.
 
 _WHY = (
-    "a likelihood of rows to a power that is no whole number has no rows, so that under a probit "
-    "link the posterior would be no truncated Gaussian any more, and nothing here would be exact"
+    "a likelihood of rows to a power that is no whole number has no rows: the posterior would be "
+    "no truncated Gaussian any more"
 )
 
 
@@ -154,9 +182,9 @@ def as_weights(name: str, value: ArrayLike, n: int) -> IntArray:
         weights,
         ~whole,
         "be whole numbers, how often each observation was made",
-        f": others are not taken, since {_WHY}. Multiply the weights until they are whole; or take "
-        "BernoulliLogit for labels, which has powers (likelihoods.Weighted); or, where numbers "
-        "differ in their noise, Gaussian(sigma / np.sqrt(weights))",
+        f": others are not taken, since {_WHY}. Take powers, likelihoods.Weighted(likelihood, "
+        "weights); or multiply the weights until they are whole; or, where numbers differ in their "
+        "noise, Gaussian(sigma / np.sqrt(weights))",
     )
     advice = ": 0 leaves an observation out"
     base.refuse_rows(name, weights, weights < 0, "not be negative", advice)

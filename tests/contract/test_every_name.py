@@ -38,6 +38,7 @@ MAKERS = {
             "SkewGPOrdinalClassifier",
             "SkewGPPreference",
             "SkewGPRegressor",
+            "SkewGPSurvival",
             "ConjugateStep",
             "LinESS",
         )

@@ -16,7 +16,9 @@ def no_search(monkeypatch):
     def learn(data, settings, rng, start, **_):
         values = {"shift": 0.0, **start}
         report = SimpleNamespace(point=values)
-        return SimpleNamespace(objective=None, values=values, report=lambda evidence: report)
+        return SimpleNamespace(
+            objective=None, values=values, interrupted=False, report=lambda evidence: report
+        )
 
     monkeypatch.setattr(one_process, "learn", learn)
     monkeypatch.setattr(SkewGP, "posterior", partialmethod(SkewGP.posterior, n_draws=128))

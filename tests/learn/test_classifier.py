@@ -11,12 +11,14 @@ import numpy as np
 import pymc as pm
 import pytest
 from quick_search import QUICK, QuickClassifier
-from scipy.stats import multivariate_normal, norm
+from scipy.special import expit
+from scipy.stats import beta, invgamma, multivariate_normal, norm
 from sklearn.datasets import load_iris, make_moons
 
 import pymc_skewgp as sg
-from pymc_skewgp import BoundaryOptimumWarning, SkewGPClassifier
-from pymc_skewgp._learn.optimizers import OptimizerSettings
+from pymc_skewgp import BoundaryOptimumWarning, InterruptedSearchWarning, SkewGPClassifier
+from pymc_skewgp._learn.estimator import Kernel
+from pymc_skewgp._learn.optimizers import EvaluationLog, OptimizerSettings
 
 X, Y = make_moons(70, noise=0.25, random_state=0)
 NEW, NEW_Y = make_moons(60, noise=0.25, random_state=1)
@@ -141,10 +143,11 @@ class TestKernels:
 
     def test_constant_columns(self):
         padded = np.column_stack([X, np.full(70, 3.0)])
-        model = fast(ard=True).fit(padded, Y)
+        options = {"ard": True, "hyperparameters": "maximize"}
+        model = fast(**options).fit(padded, Y)
         p = model.predict_proba(np.column_stack([NEW, np.full(60, 3.0)]))
         # The same search, but for a coordinate that does not move.
-        np.testing.assert_allclose(p, fast(ard=True).fit(X, Y).predict_proba(NEW), atol=0.01)
+        np.testing.assert_allclose(p, fast(**options).fit(X, Y).predict_proba(NEW), atol=0.01)
         assert np.isfinite(model.predict_proba(np.column_stack([NEW, np.zeros(60)]))).all()
         assert np.isfinite(fast().fit(np.ones((4, 2)), [0, 1, 0, 1]).predict_proba(X)).all()
 
@@ -217,7 +220,8 @@ class TestBatches:
         rng = np.random.default_rng(1)
         x = rng.normal(size=(240, 2))
         y = x[:, 0] + 0.5 * rng.normal(size=240) > 0
-        plain = fast(batch_size=60).fit(x, y)
+        # Pseudo-points are of f without a level.
+        plain = fast(batch_size=60, fit_intercept=False).fit(x, y)
         skew = fast(batch_size=60, n_pseudo_points=2).fit(x, y)
         fit = skew.hyperparameters_
         for name in ("eta", "ls"):
@@ -243,7 +247,7 @@ def test_optima_far_out_are_named():
     """Rare positives with large weights have no optimum; a box that is small shows it soon."""
     rng = np.random.default_rng(1)
     features, rare = rng.normal(size=(40, 2)), np.arange(40) < 2
-    model = SkewGPClassifier(n_restarts=0, random_state=0)
+    model = fast(fit_intercept=False)  # a level is enough for rare positives
     search = model._search
     model._search = replace(search, half_width=2.0)
     with pytest.warns(BoundaryOptimumWarning, match=r"^eta = 14\.8: .*rare with large weights"):
@@ -258,7 +262,7 @@ def test_amplitudes_that_run_off_are_named():
     rare = np.zeros(30, int)
     rare[np.argsort(-x[:, 0] - rng.normal(0, 0.7, 30))[:3]] = 1
     weights = np.where(rare, 10, 1)
-    model = fast()
+    model = fast(fit_intercept=False)
     model._search = replace(QUICK, optimizer=OptimizerSettings(newton_gain=np.inf))
     said = r"^eta = 2e\+03, where the log evidence is 0\.4 above that at 100 and does not fall"
     with pytest.warns(BoundaryOptimumWarning, match=said):
@@ -279,7 +283,7 @@ def test_amplitudes_that_run_off_are_named():
 def test_no_word_of_amplitudes_that_do_not_matter():
     """The first kind of iris is separable, and any eta above some 50 gives the same forecasts."""
     data, target = load_iris(return_X_y=True)
-    model = fast().fit(data, target == 0)
+    model = fast(fit_intercept=False).fit(data, target == 0)
     eta = float(model.hyperparameters_.point["eta"])
     assert eta > 100
     ls = float(model.hyperparameters_.point["ls"])
@@ -289,3 +293,181 @@ def test_no_word_of_amplitudes_that_do_not_matter():
     np.testing.assert_allclose(
         model.predict_proba(new)[:, 1], other.probability(new).value, atol=0.05
     )
+
+
+LEVEL_X = np.linspace(-1.0, 1.0, 30)[:, None]
+RARE = np.arange(30) % 10 == 0  # three of them
+
+
+def nothing(d):
+    """A process of no variance: f is the level, and Phi of it uniform a priori."""
+    return 1e-12 * pm.gp.cov.ExpQuad(d, ls=1.0)
+
+
+class TestLevelAndWeights:
+    """A level alone: the share has a beta posterior, (1 + positives, 1 + negatives)."""
+
+    @pytest.mark.parametrize(
+        ("options", "weights", "a", "b"),
+        [
+            ({}, None, 4.0, 28.0),
+            ({}, np.where(RARE, 2.5, 0.3), 1.0 + 3 * 2.5, 1.0 + 27 * 0.3),
+            ({"class_weight": "balanced"}, None, 16.0, 16.0),
+            ({"class_weight": {True: 0.5}}, np.where(RARE, 3, 2), 5.5, 55.0),
+        ],
+    )
+    def test_probabilities_and_their_deviation(self, options, weights, a, b):
+        """Within .003: draws of the posterior, whose errors are some ten-thousandths."""
+        model = SkewGPClassifier(nothing, random_state=0, **options)
+        p, sd = model.fit(LEVEL_X, RARE, sample_weight=weights).predict_proba(
+            [[0.0], [70.0]], return_std=True
+        )
+        share = beta(a, b)
+        np.testing.assert_allclose(p, [[1.0 - share.mean(), share.mean()]] * 2, atol=3e-3)
+        np.testing.assert_allclose(sd, share.std(), atol=3e-3)
+
+    def test_whole_weights_of_classes_are_repeats(self):
+        rows = np.repeat(np.arange(30), np.where(RARE, 3, 1))
+        one = SkewGPClassifier(nothing, random_state=0, class_weight={True: 3})
+        other = SkewGPClassifier(nothing, random_state=0).fit(LEVEL_X[rows], RARE[rows])
+        found = one.fit(LEVEL_X, RARE).log_marginal_likelihood_
+        assert found == other.log_marginal_likelihood_
+
+    def test_deviations_of_several_classes(self):
+        """One against the rest: beta variables, normalised; 4000 draws know a deviation to 2 %."""
+        y = np.arange(30) % 3 + (np.arange(30) % 5 == 0)  # 8, 10, 10 and 2
+        model = SkewGPClassifier(nothing, random_state=0).fit(LEVEL_X, y)
+        p, sd = model.predict_proba([[0.0]], return_std=True)
+        counts = np.bincount(y)
+        drawn = np.random.default_rng(0).beta(1.0 + counts, 31.0 - counts, (200_000, counts.size))
+        drawn /= drawn.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(sd[0], drawn.std(axis=0), rtol=0.07)
+        together = SkewGPClassifier(nothing, random_state=0, multi_class="exact").fit(LEVEL_X, y)
+        _, spread = together.predict_proba([[0.0]], return_std=True)
+        # Of a share of n rows, roughly.
+        np.testing.assert_allclose(spread[0], np.sqrt(p[0] * (1 - p[0]) / 32), rtol=0.3)
+
+    def test_far_from_the_data_is_the_base_rate(self):
+        rng = np.random.default_rng(2)
+        x = rng.uniform(-3.0, 3.0, (150, 1))
+        y = np.abs(x[:, 0] - 2.5) + 0.2 * rng.normal(size=150) < 0.2
+        far = [[1000.0]]
+        level, none = fast().fit(x, y), fast(fit_intercept=False).fit(x, y)
+        assert none.predict_proba(far)[0, 1] == pytest.approx(0.5, abs=1e-9)
+        # One cluster of positives, as a share of the lengthscales that are seen: not the base rate
+        # itself, .07, but below a quarter.
+        assert level.predict_proba(far)[0, 1] < 0.25
+
+    def test_averages_have_deviations(self):
+        model = SkewGPClassifier(random_state=0, hyperparameters="average").fit(X[:30], Y[:30])
+        _, sd = model.predict_proba(NEW[:3], return_std=True)
+        drawn = model.sample_latent(NEW[:3], draws=2000, random_state=0)["predictions"]["p"]
+        # 8000 draws, in proportion to the weights of 32 points.
+        np.testing.assert_allclose(sd[:, 1], drawn.std(("chain", "draw")), rtol=0.1)
+
+
+def test_few_rows_of_many_lengthscales_are_averaged():
+    of = SkewGPClassifier(ard=True)
+    assert of._averages(300)
+    assert not of._averages(301)
+    assert not SkewGPClassifier()._averages(300)
+    others = {"kernel": nothing}, {"warm_start": True}, {"n_pseudo_points": 1}
+    for options in (*others, {"multi_class": "softmax"}, {"hyperparameters": "maximize"}):
+        assert not SkewGPClassifier(**{"ard": True, **options})._averages(300)
+    assert not sg.SkewGPRegressor(ard=True, noise="varying")._averages(300)
+    assert sg.SkewGPRegressor(ard=True)._averages(300)
+
+
+class TestSoftmax:
+    def test_a_level_alone_by_quadrature(self):
+        """The difference of two levels is N(0, 2): Gauss-Hermite rule of 100 nodes."""
+        nodes, mass = np.polynomial.hermite_e.hermegauss(100)
+        p = expit(np.sqrt(2.0) * nodes)
+        for powers in (None, np.where(RARE, 2.5, 0.3)):
+            k, n = (3, 27) if powers is None else (7.5, 8.1)
+            weights = mass * p**k * (1.0 - p) ** n / mass.sum()
+            model = SkewGPClassifier(nothing, random_state=0, multi_class="softmax")
+            model.fit(LEVEL_X, RARE, sample_weight=powers)
+            evidence = model.log_marginal_likelihood_
+            # Four standard errors, of which each is below .02.
+            assert abs(evidence.value - np.log(weights.sum())) < 4 * evidence.std_error + 1e-6
+            assert evidence.std_error < 0.02
+            share, (found, sd) = weights / weights.sum(), model.predict_proba([[0.0]], True)
+            np.testing.assert_allclose(found[0, 1], share @ p, atol=5e-3)
+            spread = np.sqrt(share @ p**2 - (share @ p) ** 2)
+            np.testing.assert_allclose(sd[0], spread, rtol=0.1)  # of 4000 draws
+
+    def test_three_classes_beside_the_posterior_by_hand(self):
+        y = np.digitize(np.sin(3.0 * LEVEL_X[:, 0]), [-0.4, 0.4])
+        options = {"fit_intercept": False, "multi_class": "softmax", "n_restarts": 0}
+        model = SkewGPClassifier(random_state=0, **options).fit(LEVEL_X, y)
+        point = model.hyperparameters_.point
+        kernel = float(point["eta"]) ** 2 * pm.gp.cov.ExpQuad(1, ls=float(point["ls"]))
+        gp = sg.SkewGP(cov_func=kernel)
+        hand = gp.posterior(LEVEL_X, y, likelihood=sg.likelihoods.Softmax(), random_seed=5)
+        want = hand.predict([[0.3], [2.0]], draws=0)["predictions_summary"]["p_mean"]
+        # Two sets of draws, errors of some thousandths.
+        np.testing.assert_allclose(model.predict_proba([[0.3], [2.0]]), want, atol=0.02)
+
+
+class TestInterruption:
+    """From the keyboard, after some evaluations."""
+
+    def interrupted(self, monkeypatch, after):
+        left, run = [after], EvaluationLog.run
+
+        def patched(self, method, function):
+            logged = run(self, method, function)
+
+            def evaluated(point):
+                left[0] -= 1
+                if left[0] == -1:
+                    raise KeyboardInterrupt
+                return logged(point)
+
+            return evaluated
+
+        monkeypatch.setattr(EvaluationLog, "run", patched)
+
+    def test_the_best_point_so_far(self, monkeypatch, iris):
+        data, names, _ = iris
+        self.interrupted(monkeypatch, 4)
+        with pytest.warns(InterruptedSearchWarning, match="hyperparameters are the best ones so"):
+            model = fast().fit(data, names)
+        first, *others = model.hyperparameters_
+        assert first.path["total"].size == 4
+        best = first.path["x"].values[first.path["total"].values.argmax()]
+        np.testing.assert_allclose(np.log(first.point["eta"]), best[0])
+        assert not first.converged
+        for fit in others:  # at the start
+            assert float(fit.point["eta"]) == pytest.approx(2.0)
+        assert model.predict_proba(data).shape == (75, 3)
+
+    def test_before_the_first_evaluation(self, monkeypatch):
+        self.interrupted(monkeypatch, 0)
+        with pytest.raises(KeyboardInterrupt):
+            fast().fit(X, Y)
+
+    def test_other_estimators(self, monkeypatch):
+        self.interrupted(monkeypatch, 3)
+        with pytest.warns(InterruptedSearchWarning):
+            model = sg.SkewGPRegressor(random_state=0).fit(X, X[:, 0])
+        assert np.isfinite(model.predict(NEW)).all()
+
+
+def test_lengthscales_that_are_shrunk_together():
+    """Their prior is that of log ls_j = c + tau (1.5 / .7 mu + d_j), by quadrature over tau."""
+    with pm.Model() as model:
+        Kernel("rbf", ard=True).made(np.random.default_rng(0).normal(size=(20, 3)))
+    at = np.array([0.3, 1.7, -0.4])
+    found = model.compile_logp(vars=model["log_ls"])({"log_ls": at, "eta_log__": 0.0})
+    centre = model["log_ls"].owner.inputs[3].eval()
+    # tau^2 / .7^2 is inverse gamma with shape and scale 2: four degrees of freedom.
+    tau = np.linspace(1e-3, 60.0, 200_001)
+    prior = invgamma(2.0, scale=2.0).pdf(tau**2) * 2.0 * tau
+    cov = 0.7**2 * np.eye(3) + 1.5**2
+    off = at - centre
+    square = off @ np.linalg.solve(cov, off)
+    normal = np.exp(-0.5 * square / tau**2) / np.sqrt(np.linalg.det(2 * np.pi * cov)) / tau**3
+    expected = np.log(np.trapezoid(prior * normal, tau))
+    assert found == pytest.approx(expected, abs=1e-5)

@@ -25,6 +25,7 @@ EVERY = {
     sg.SkewGPOrdinalClassifier: LEVELS,
     sg.SkewGPRegressor: F,
     sg.SkewGPPreference: DUELS,
+    sg.SkewGPSurvival: np.exp(F),
 }
 
 
@@ -133,6 +134,7 @@ CASES = {
     "values": (sg.SkewGPRegressor, {}, F, "predict"),
     "bounds": (sg.SkewGPRegressor, {}, BOUNDS, "predict"),
     "duels": (sg.SkewGPPreference, {}, DUELS, "predict"),
+    "times": (sg.SkewGPSurvival, {}, np.exp(F), "predict"),
 }
 
 
@@ -169,16 +171,18 @@ TWO = np.column_stack([F, F - 1.0])
 # Options, what the error says, and what is fitted in place of the data above.
 REFUSED = {
     sg.SkewGPClassifier: [
-        ({}, "sample_weight must be whole numbers.*row 0 has 0.5", LABELS, np.full(16, 0.5)),
+        ({"multi_class": "exact"}, "takes whole weights", LEVELS, np.full(16, 0.5)),
+        ({"multi_class": "exact", "class_weight": "balanced"}, "takes whole weights", LEVELS),
         ({}, "all zero", LABELS, np.zeros(16)),
-        ({}, "negative", LABELS, -np.ones(16)),
+        ({}, "sample_weight must be 0 or more; row 0 has -1", LABELS, -np.ones(16)),
+        ({}, r"shape \(16,\) and be finite", LABELS, np.full(16, np.nan)),
         ({"kernel": RBF(1.0)}, "pass a function of the number of features"),
         ({"kernel": pm.gp.cov.ExpQuad(2, ls=1.0)}, "pass a function of the number of features"),
         ({"n_restarts": 1.5}, "n_restarts must be an integer >= 0, got 1.5"),
         ({"n_pseudo_points": -1}, "n_pseudo_points must be an integer >= 0, got -1"),
         ({"n_pseudo_points": 17}, "X has only 16 different rows"),
         ({"batch_size": 1}, 'batch_size must be an integer > 1, "auto" or None, got 1'),
-        ({"hyperparameters": "sample"}, 'must be "maximize" or "average"'),
+        ({"hyperparameters": "sample"}, 'must be "auto", "maximize" or "average"'),
         ({"hyperparameters": "average", "n_pseudo_points": 1}, "takes no pseudo-points"),
         ({"hyperparameters": "average", "warm_start": True}, "no warm_start"),
         ({"hyperparameters": "average", "kernel": flat}, "ls has a flat prior"),
@@ -197,6 +201,11 @@ REFUSED = {
         ({"censoring": (11.0, 9.0)}, "lower must be below upper"),
         ({"censoring": (9.0, None)}, "leave them out", TWO),
         ({}, "swap them", TWO),
+    ],
+    sg.SkewGPSurvival: [
+        ({"distribution": "gamma"}, "distribution must be one of weibull, exponential"),
+        ({}, "y must be positive; row 1 has 0", np.r_[1.0, 0.0, np.ones(14)]),
+        ({}, "be 0 or more; row 0", np.ones(16), -np.ones(16)),
     ],
     sg.SkewGPPreference: [
         ({}, "a comparison compares different items", [[0, 0]]),

@@ -1,11 +1,13 @@
 """SkewGPRegressor: scikit-learn's regressor as a peer, censored values, its errors."""
 
 import numpy as np
+import pymc as pm
 import pytest
 from scipy.stats import CensoredData
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
+import pymc_skewgp as sg
 from pymc_skewgp import SkewGPRegressor
 
 RNG = np.random.default_rng(2)
@@ -82,3 +84,38 @@ class TestCensored:
         evidences = [m.log_marginal_likelihood_.value for m in (first, tobit)]
         assert evidences[0] == pytest.approx(evidences[1], abs=0.1)
         assert first.predict(NEW).min() < LIMIT
+
+
+class TestVaryingNoise:
+    x = np.linspace(-3.0, 3.0, 60)[:, None]
+    sd = 10.0 * np.exp(-1.2 + 0.4 * x[:, 0])
+    y = 100.0 + 10.0 * np.sin(x[:, 0]) + sd * np.random.default_rng(0).normal(size=60)
+
+    def test_forecasts_are_those_of_the_posterior_by_hand(self):
+        model = SkewGPRegressor(noise="varying", n_restarts=0, random_state=0).fit(self.x, self.y)
+        mean, sd = model.predict([[-2.5], [2.5]], return_std=True)
+        # The truth, of which 60 rows know the mean to a fifth of the noise, and noise to a third.
+        np.testing.assert_allclose(mean, 100.0 + 10.0 * np.sin([-2.5, 2.5]), atol=2.5)
+        np.testing.assert_allclose(sd, 10.0 * np.exp([-2.2, -0.2]), rtol=0.35)
+        point = {name: float(value) for name, value in model.hyperparameters_.point.items()}
+        kernel = point["eta"] ** 2 * pm.gp.cov.ExpQuad(1, ls=point["ls"])
+        ratio = (point["log_sigma_sd"] / point["eta"]) ** 2
+        hand = sg.SkewGP(cov_func=kernel).posterior(
+            self.x,
+            self.y - self.y.mean(),
+            likelihood=sg.likelihoods.HeteroscedasticGaussian(point["log_sigma"]),
+            coregion=np.diag([1.0, ratio]),
+            random_seed=7,
+        )
+        found = hand.predict([[-2.5], [2.5]], draws=0)["predictions_summary"]
+        # Two sets of draws: errors of a hundredth of the deviations.
+        np.testing.assert_allclose(mean - self.y.mean(), found["y_mean"], atol=0.1)
+        np.testing.assert_allclose(sd, found["y_sd"], rtol=0.05)
+        one, other = model.log_marginal_likelihood_, hand.log_marginal_likelihood
+        error = np.hypot(one.std_error, other.std_error)
+        assert abs(one.value - other.value) < 4 * error + 1e-6
+
+    def test_refusals(self):
+        for options in ({"noise": "learnt"}, {"noise": "varying", "censoring": (0.0, None)}):
+            with pytest.raises(ValueError, match='noise must be "constant" or'):
+                SkewGPRegressor(**options).fit(self.x, self.y)

@@ -120,7 +120,7 @@ def test_output():
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ([1, 0.5, 1, 1], "whole numbers.*row 1 has 0.5.*truncated Gaussian.*Multiply"),
+        ([1, 0.5, 1, 1], "whole numbers.*row 1 has 0.5.*truncated Gaussian.*multiply"),
         ([1, np.nan, 1, 1], "whole numbers"),
         ([1, -1, 1, 1], "row 1 has -1"),
         ([0, 0, 0, 0], "all zero"),

@@ -81,8 +81,9 @@ class KnownSites(Known):
 
     @property
     def strata(self) -> NDArray[Any] | None:
-        """See `KnownData`: neighbours in y are dealt out in turn."""
-        return self.y * 1.0 if self.in_parts else None
+        """See `KnownData`: neighbours in y, or in its first column, are dealt out in turn."""
+        first = self.y if self.y.ndim == 1 else self.y[:, 0]
+        return first * 1.0 if self.in_parts else None
 
     def part(self, chosen: NDArray[Any]) -> Arrays:
         """The same for some of the data."""
