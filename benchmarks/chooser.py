@@ -4,7 +4,8 @@
 
 Labels of one smooth function of two inputs, two hyperparameters, each call in a process of its own,
 imports apart, with disk caches as a call on 60 rows leaves them. CPU seconds, chains in
-processes of their own included, and the peak of memory; BLAS has one thread. `integrate` also on
+processes of their own included, and the peak of memory; BLAS has one thread, and the limit is of CPU
+seconds. `integrate` also on
 labels of people, one effect each and a slope, ten rows a person.
 """
 
@@ -114,18 +115,22 @@ def chain(n):
 DOORS = {each.__name__: each for each in (posterior, optimum, integrated, effects, chain)}
 
 
-def measured(door: str, n: int, limit: float) -> dict[str, object]:
+def measured(door: str, n: int, limit: int) -> dict[str, object]:
     """A row: one call in a process of its own."""
     command = [sys.executable, __file__, "--child", door, "--rows", str(n)]
     quiet = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    try:
-        done = subprocess.run(
-            command, env={**os.environ, **quiet}, timeout=limit, capture_output=True, text=True
-        )
-        found = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
-        said = found.pop("answer", done.stderr.strip().splitlines()[-1:] or "")
-    except subprocess.TimeoutExpired:
-        found, said = {}, f"stopped after {limit:.0f} s"
+    done = subprocess.run(
+        command,
+        env={**os.environ, **quiet},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit)),
+        capture_output=True,
+        text=True,
+    )
+    if done.stdout:
+        found = json.loads(done.stdout.splitlines()[-1])
+        said = found.pop("answer")
+    else:
+        found, said = {}, f"stopped after {limit} CPU s, or: {done.stderr.strip()[-200:]}"
     return {"door": door, "rows": n, "cpu": "", "wall": "", "gb": "", **found, "answer": said}
 
 
@@ -151,7 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--doors", nargs="+", default=list(DOORS), choices=list(DOORS))
     parser.add_argument("--rows", nargs="+", type=int, default=list(ROWS))
-    parser.add_argument("--limit", type=float, default=1200)
+    parser.add_argument("--limit", type=int, default=1200)
     parser.add_argument("--child", choices=list(DOORS))
     asked = parser.parse_args()
     if asked.child:
