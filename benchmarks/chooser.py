@@ -3,10 +3,9 @@
     python benchmarks/chooser.py [--limit 1200] [--doors DOOR ...] [--rows N ...]
 
 Labels of one smooth function of two inputs, two hyperparameters, each call in a process of its own,
-imports apart, with disk caches as a call on 60 rows leaves them. CPU seconds, chains in
-processes of their own included, and the peak of memory; BLAS has one thread, and the limit is of CPU
-seconds. `integrate` also on
-labels of people, one effect each and a slope, ten rows a person.
+imports apart, with disk caches as a call on 60 rows leaves them. CPU seconds, chains in processes
+of their own included, and the peak of memory; BLAS has one thread, and the limit is of CPU seconds.
+`effects` are labels of people, with an effect each and a slope, ten rows a person.
 """
 
 import argparse
