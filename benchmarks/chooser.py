@@ -83,13 +83,13 @@ def effects(n):
     import pymc_skewgp as sg
 
     rng = np.random.default_rng(8927)
-    person = np.arange(n) // 10
+    person, n_people = np.arange(n) // 10, -(-n // 10)
     x = rng.standard_normal(n)
-    own = rng.standard_normal(person.max() + 1)[person]
+    own = rng.standard_normal(n_people)[person]
     y = (0.5 * x + own + rng.standard_normal(n) > 0).astype(int)
     with pm.Model() as model:
         sd = pm.HalfNormal("sd", 1)
-        u = pm.Normal("u", 0, sd, shape=person.max() + 1)
+        u = pm.Normal("u", 0, sd, shape=n_people)
         b = pm.Normal("b", 0, 1)
         pm.Bernoulli("y", p=pm.math.invprobit(b * x + u[person]), observed=y)
     found = sg.integrate(model, random_seed=1, progressbar=False)["posterior"].attrs
