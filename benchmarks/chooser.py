@@ -107,7 +107,7 @@ def chain(n):
     with model:
         sg.BernoulliProbit("y", gp.prior("f", X), observed=y)
         found = pm.sample(500, tune=100, chains=2, random_seed=1, progressbar=False)
-    ess = az.ess(found, var_names=["ls", "eta"])["posterior"].dataset
+    ess = az.ess(found["posterior"].dataset[["ls", "eta"]])
     return f"least ESS {min(float(ess[name]) for name in ess):.0f}"
 
 
