@@ -129,7 +129,7 @@ def measured(door: str, n: int, limit: int) -> dict[str, object]:
         found = json.loads(done.stdout.splitlines()[-1])
         said = found.pop("answer")
     else:
-        found, said = {}, f"stopped after {limit} CPU s, or: {done.stderr.strip()[-200:]}"
+        found, said = {}, f"stopped after {limit} CPU s, or: {done.stderr[-80:].strip()}"
     return {"door": door, "rows": n, "cpu": "", "wall": "", "gb": "", **found, "answer": said}
 
 
