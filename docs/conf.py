@@ -7,6 +7,8 @@ import shutil
 from importlib.metadata import version as version_of
 from pathlib import Path
 
+from docutils import nodes
+
 import pymc_skewgp
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,14 +115,12 @@ html_theme = "pydata_sphinx_theme"
 html_title = "pymc_skewgp"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-# Pages without siblings need no list of them on the left.
-html_sidebars = {name: [] for name in ("index", "gallery", "troubleshooting")}
+html_sidebars = {"index": []}  # without siblings, which the list on the left would name
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
     "show_prev_next": True,
     "navbar_align": "left",
-    "header_links_before_dropdown": 7,  # all of them: none is hidden under "More"
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
@@ -129,3 +129,23 @@ html_theme_options = {
 }
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+
+def picture_first(app, doctree):
+    """Put a tutorial's first figure above its code as well: its answer, under its question."""
+    section = next(doctree.findall(nodes.section), None)
+    if not app.env.docname.startswith("tutorials/") or section is None:
+        return
+    cells = [node for node in section.findall(nodes.container) if "cell" in node["classes"]]
+    for output in section.findall(nodes.container):
+        if (
+            "cell_output" in output["classes"]
+            and next(output.findall(nodes.image), None) is not None
+        ):
+            section.insert(section.index(cells[0]), output.deepcopy())
+            return
+
+
+def setup(app):
+    """Before the images of a page are collected."""
+    app.connect("doctree-read", picture_first, priority=400)
