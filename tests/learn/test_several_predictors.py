@@ -252,3 +252,19 @@ def test_expressions_of_one_predictor_are_no_more():
     # Eighty nodes for the spike of small sds: right to 1e-3.
     assert abs(attrs["log_evidence"] - true) < 5.0 * attrs["log_evidence_se"] + 1e-3
     assert attrs["log_evidence_se"] < 0.05
+
+
+def test_pairs_stay_as_they_are_where_a_mixture_is_worse():
+    """Zero inflation bends, but the posterior has one mode, which EP's pairs are about."""
+    rng, x = np.random.default_rng(6), np.linspace(-2.0, 2.0, 40)[:, None]
+    kernel = pm.gp.cov.ExpQuad(1, ls=0.5)
+    root = np.linalg.cholesky(kernel(x).eval() + 1e-8 * np.eye(40))
+    counts = rng.poisson(np.exp(1.0 + root @ rng.standard_normal(40)))
+    counts *= rng.uniform(size=40) < expit(1.0 + root @ rng.standard_normal(40))
+    with pm.Model() as model:
+        f, g = (pm.gp.Latent(cov_func=kernel).prior(name, x) for name in "fg")
+        psi, mu = pm.math.sigmoid(1.0 + g), pm.math.exp(1.0 + f)
+        pm.ZeroInflatedPoisson("y", psi=psi, mu=mu, observed=counts)
+    found = sg.integrate(model, draws=200, chains=1, random_seed=0, progressbar=False)
+    # .77 of a mixture made of the few draws which weigh more than others.
+    assert found["posterior"].attrs["relative_ess_exact"] > 0.85

@@ -53,6 +53,8 @@ class SeveralSites:
     log_prob : SiteFunction
         Of predictors (..., n K): log p of each observation, (..., n).
     slopes : SeveralSlopes
+    first : SiteFunction
+        First derivatives alone, (..., n K).
     offset : ndarray, shape (n K,)
     width : int
         Number K.
@@ -64,11 +66,13 @@ class SeveralSites:
         self,
         log_prob: SiteFunction,
         slopes: SeveralSlopes,
+        first: SiteFunction,
         offset: FloatArray,
         width: int,
         gaussian_in: int | None = None,
     ) -> None:
-        self._functions, self._offset, self.gaussian_in = (log_prob, slopes), offset, gaussian_in
+        self._functions, self._offset = (log_prob, slopes, first), offset
+        self.gaussian_in = gaussian_in
         self.shape = offset.size // width, width
 
     def log_prob(self, eta: FloatArray) -> FloatArray:
@@ -80,6 +84,11 @@ class SeveralSites:
         """Its derivatives."""
         with np.errstate(all="ignore"):
             return self._functions[1](self._offset + eta)
+
+    def first(self, eta: FloatArray) -> FloatArray:
+        """The first of them alone."""
+        with np.errstate(all="ignore"):
+            return self._functions[2](self._offset + eta)
 
     def log_probs(self, groups: slice, eta: FloatArray) -> FloatArray:
         """Of all observations, shape (n, N), for predictors of shape (n, K, N)."""
@@ -241,7 +250,7 @@ class SeveralBlock(GroupBlock):
         density = SiteLogDensity(
             log_prob, np.zeros(len(self.predictors.rows())), self.predictors.rows()
         )
-        return Target(density, slopes, turned)
+        return Target(density, slopes, turned, sites.first)
 
     def gradient(self, mean: FloatArray, spread: FloatArray) -> SeveralGradient:  # type: ignore[override]
         """Of EP's log evidence at its fixed point; see `RowBlock`."""

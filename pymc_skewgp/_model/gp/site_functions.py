@@ -111,6 +111,7 @@ class SiteFunctions:
             has_parameters=bool(parameters),
             width=own.graph.width,
             gaussian_in=own.graph.gaussian_in,
+            first=partial(own.gradient, y) if own.graph.width > 1 else None,
         )
 
     def given(self, parameters: Parameters) -> "SiteFunctions":
@@ -181,6 +182,17 @@ class SiteFunctions:
             for own, other in zip((first, second), differences, strict=True):
                 own[wrong] = other[wrong]
         return first, second
+
+    @_kept
+    def _gradient(self) -> Any:
+        return self._compiled(pytensor.grad(self._log_prob_graph.sum(), self._block))
+
+    def gradient(self, y: Any, eta: FloatArray) -> FloatArray:
+        """First derivatives alone, of several predictors."""
+        found: FloatArray = _by_blocks(
+            lambda block: self._gradient(y, block, *self._parameters), eta
+        )
+        return found
 
     def _differences(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Slopes from values at three places."""
