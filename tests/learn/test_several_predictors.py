@@ -268,3 +268,29 @@ def test_pairs_stay_as_they_are_where_a_mixture_is_worse():
     found = sg.integrate(model, draws=200, chains=1, random_seed=0, progressbar=False)
     # .77 of a mixture made of the few draws which weigh more than others.
     assert found["posterior"].attrs["relative_ess_exact"] > 0.85
+
+
+def test_a_flat_level_of_the_rate():
+    """A grid of levels; effects of the rate and of the share are of one observation each."""
+    with pm.Model() as model:
+        f = pm.Flat("level") + 0.9 * pm.Normal("u", 0.0, 1.0, shape=10)
+        inflated(f, 0.4 + 0.8 * pm.Normal("v", 0.0, 1.0, shape=10))
+    levels, share = np.linspace(-25.0, 25.0, 1001), MASS @ expit(0.4 + 0.8 * NODES)
+    rates = np.exp(levels[:, None] + 0.9 * NODES)
+    p = [share * poisson(rates).pmf(y) @ MASS + (y == 0) * (1.0 - share) for y in COUNTS]
+    true = np.log(np.prod(p, axis=0).sum() * (levels[1] - levels[0]))
+    found = sg.integrate(model, draws=200, chains=1, random_seed=0, progressbar=False)
+    attrs = found["posterior"].attrs
+    # Five errors: a false alarm in 2e6 seeds.
+    assert abs(attrs["log_evidence"] - true) < 5.0 * attrs["log_evidence_se"] < 0.1
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_a_flat_level_that_the_data_do_not_bound(name):
+    """Means may be the values themselves, without noise; all zeros may be those of counts."""
+    observed, mean, *_ = CASES[name]
+    with pm.Model() as model:
+        f = mean + 0.9 * pm.Normal("u", 0.0, 1.0, shape=10)
+        observed(f, pm.Flat("level") + 0.8 * pm.Normal("v", 0.0, 1.0, shape=10))
+    with pytest.raises(sg.ImproperPriorError, match="do not bound level"):
+        sg.integrate(model, draws=200, chains=1, random_seed=0, progressbar=False)
