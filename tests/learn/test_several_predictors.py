@@ -184,14 +184,15 @@ def test_an_intercept_of_the_noise_goes_with_its_effects():
     assert roles["s"] == "hyperparameter"
 
 
-def test_coupled_observations_are_no_factors():
-    """The mean over all observations in each of them: left where they were before."""
+def test_coupled_observations_are_one_factor():
+    """The mean over all observations in each of them: one log density of all."""
     with pm.Model() as model:
         f = pm.Normal("f", 0.0, 1.0, shape=10)
         g = pm.Normal("g", 0.0, 1.0, shape=10)
         pm.Normal("y", f, pm.math.exp(g - pm.math.log(pm.math.exp(g).sum())), observed=VALUES)
-    roles = {x.name: x.role for x in sg.explain(model).variables}
-    assert roles["g"] == "hyperparameter"
+    variables = {x.name: x for x in sg.explain(model).variables}
+    assert variables["g"].role == variables["f"].role == "block 1"
+    assert variables["y"].note == "of block 1: one log density of all 20 predictors (Newton)"
 
 
 def test_evidence_adds_up_over_parts():

@@ -288,10 +288,21 @@ class SeveralBlock(GroupBlock):
         return _Cavity(mean, turned / root, inverse * root.swapaxes(1, 2), left)
 
     def _tilted(self, cavity: _Cavity) -> _Tilted:
-        by = self._about_mode if self.gaussian_in is None else self._given_others
-        found = _Tilted.of(*by(cavity))
+        if self._sites.shape[0] == 1 and self.width > _MOST:
+            found = self._by_laplace(cavity)
+        else:
+            by = self._about_mode if self.gaussian_in is None else self._given_others
+            found = _Tilted.of(*by(cavity))
         # A site has no negative precision.
         return found._replace(cov=_clipped(found.cov, LEAST_SHRINKAGE, 1.0 - LEAST_SHRINKAGE))
+
+    def _by_laplace(self, cavity: _Cavity) -> _Tilted:
+        """Of one factor that couples many predictors: the Gaussian of its curvature at the mode."""
+        mode, root = self._mode_of(cavity)
+        nodes, logs = _nodes_about(mode, root)
+        value = self._value(cavity, mode[None])[0] + np.linalg.slogdet(root)[1]
+        cov, weights = root @ root.swapaxes(1, 2), np.full(logs.shape, 1.0 / len(logs))
+        return _Tilted(value, mode, cov, nodes, weights)
 
     def _about_mode(self, cavity: _Cavity) -> tuple[FloatArray, FloatArray]:
         """White nodes (J, n, K), and the logs of what cavity times factor has at each."""
