@@ -419,7 +419,8 @@ def factor_sampler(
     alone = rows.blocks.blocks[0] if len(rows.blocks.blocks) == 1 else None
     found = conditional_pairs(alone, gaussian) if isinstance(alone, SeveralBlock) else None
     proposal = found or BlockPairs(gaussian, rows.blocks).with_modes()
-    return rows, SiteSampler(proposal, _SEVERAL, _MOST_UNSEEN)
+    coupled = any(own.size == 1 for own in sites.several)
+    return rows, SiteSampler(proposal, _SEVERAL, _MOST_UNSEEN, not coupled)
 
 
 def drawn_alone(

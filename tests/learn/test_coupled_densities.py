@@ -73,6 +73,15 @@ def test_with_a_scale():
     assert near[0] <= fit.point["s"] <= near[-1]
 
 
+def test_weights_that_collapse():
+    """A chain along parabolas: evidences of tempered draws were .6 too small, stated .05."""
+    with pm.Model() as model:
+        a = pm.Normal("a", 0.0, 1.0, shape=5)
+        pm.Potential("p", -200.0 * ((a[1:] - a[:-1] ** 2) ** 2).sum())
+    with pytest.raises(sg.CollapsedWeightsError, match=r"Use pm.sample"):
+        sg.integrate(model, draws=200, chains=1, random_seed=0, progressbar=False)
+
+
 def test_products_in_a_potential():
     """Ridges with several modes, against a grid over three numbers."""
     y = np.array([1.1, 0.8, 1.3])
