@@ -78,6 +78,10 @@ class ApproximationError(ValueError):
     """A prior cannot be approximated in the way asked for, or not used so once it is."""
 
 
+class CollapsedWeightsError(ValueError):
+    """Draws about a posterior's modes weigh so unequally that they say nothing of it."""
+
+
 class ClusterLostError(ConnectionError):
     """Workers of a dask cluster are lost, and no others come."""
 

@@ -253,6 +253,19 @@ def _of_block(
         add(y.name, "intervals" if y.value is None else "points", f"{of_block}: {_of_rows(y)}")
     for known in block.sites:
         seen = "one predictor" if known.width == 1 else f"{known.width} predictors"
+        if known.is_coupled:
+            note = f"{of_block}: one log density of all {seen} (Newton)"
+            kind = "Potential" if model[known.name] in model.potentials else None
+            found.append(
+                ExplainedVariable(
+                    known.name,
+                    kind or distribution_name(model[known.name]),
+                    "factor",
+                    sizes.get(known.name, 1),
+                    note,
+                )
+            )
+            continue
         add(known.name, "factors", f"{of_block}: log p(y | {seen})")
     for rv in block.predicted:
         add(rv.name, "prediction", f"{of_block}: drawn given the rest")

@@ -20,7 +20,7 @@ from scipy import sparse
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import log_ndtr, ndtri
 
-from pymc_skewgp._errors import DoublePrecisionError
+from pymc_skewgp._errors import CollapsedWeightsError, DoublePrecisionError
 from pymc_skewgp._gaussian import coordinate_gaussian as cg
 from pymc_skewgp._gaussian import covariance, escalation, linalg
 from pymc_skewgp._gaussian import weights as w
@@ -417,12 +417,16 @@ class SiteSampler:
         Share of the evidence in tails that draws hardly meet, from which on they are tempered.
     more : int
         So many times as many pairs are drawn as are asked for.
+    tempers : bool
+        Whether anything is: of factors that couple all coordinates draws that weigh little alike
+        leave out what steps from them do not find, and errors do not say so.
     """
 
     proposal: DrawnInPairs
     settings: escalation.SamplerSettings = escalation.DEFAULT
     largest_unseen: float = LARGEST_UNSEEN
     more: int = 1
+    tempers: bool = True
 
     @cached_property
     def collapsed(self) -> bool:
@@ -482,7 +486,15 @@ class SiteSampler:
             estimate = estimate._replace(std_error=error)
             # Weights of draws that all missed a tail are all alike.
             near = unseen <= self.largest_unseen
-            if not (near and settings.accepts_first(estimate, "draws", n_sites)):
+            accepted = near and settings.accepts_first(estimate, "draws", n_sites)
+            if not accepted and not self.tempers:
+                raise CollapsedWeightsError(
+                    f"draws about the modes of the posterior weigh very unequally "
+                    f"({w.describe_weights(estimate)}), as where it bends along a curve: what "
+                    "couples all of the Gaussian variables is not integrated out. Use pm.sample, "
+                    "or write it in coordinates that are nearer to independent."
+                )
+            if not accepted:
                 result = self._tempered(n_pairs, rng)
                 warn_of_few(result.log_prob, n_pairs, settings.largest_se)
                 return TruncatedDraws(

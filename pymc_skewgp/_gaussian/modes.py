@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_skewgp._gaussian import coordinate_gaussian as cg
-from pymc_skewgp._gaussian.tilted import SlopeFunction
+from pymc_skewgp._gaussian.tilted import SiteFunction, SlopeFunction
 from pymc_skewgp._validation import FloatArray
 
 # Nats below the best mode from which on a mode is left out; modes at most, and numbers to polish
@@ -51,11 +51,18 @@ class Target(NamedTuple):
     turned : callable, optional
         Of factors of several predictors: for values of these, less their offset, other rows of the
         same span, in which the Hessian is diagonal, and minus its entries.
+    first : SiteFunction, optional
+        First derivatives alone, where these take less time.
     """
 
     sites: cg.SiteLogDensity
     slopes: SlopeFunction
     turned: Callable[[FloatArray], tuple[FloatArray, FloatArray]] | None = None
+    first: SiteFunction | None = None
+
+    def gradient(self, eta: FloatArray) -> FloatArray:
+        """First derivatives at predictors."""
+        return self.slopes(eta)[0] if self.first is None else self.first(eta)
 
     def bends(self, off: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Rows (n, r) and minus the second derivatives along each, at predictors less offset."""
@@ -78,6 +85,9 @@ class Target(NamedTuple):
             first, second = (np.concatenate(x, axis=-1) for x in zip(*found, strict=True))
             return first, second
 
+        def first(eta: FloatArray) -> FloatArray:
+            return np.concatenate([part.gradient(eta[..., at]) for part, at in own], axis=-1)
+
         def turned(off: FloatArray) -> tuple[FloatArray, FloatArray]:
             rows, bends = zip(*(part.bends(off[at]) for part, at in own), strict=True)
             return np.vstack(rows), np.concatenate(bends)
@@ -86,7 +96,7 @@ class Target(NamedTuple):
         factor = np.vstack([part.sites.factor for part in parts])
         several = any(part.turned for part in parts)
         density = cg.SiteLogDensity(log_prob, offset, factor)
-        return cls(density, slopes, turned if several else None)
+        return cls(density, slopes, turned if several else None, first)
 
 
 class Mode(NamedTuple):
@@ -120,18 +130,19 @@ def find_modes(target: Target, mean: FloatArray) -> list[Mode]:
 
 class _Search:
     def __init__(self, target: Target) -> None:
-        sites, slopes, _ = target
-        self._target, self._sites, self._slopes = target, sites, slopes
+        sites = target.sites
+        self._target, self._sites = target, sites
         sd = np.sqrt(np.einsum("ij,ij->i", sites.factor, sites.factor))
         at = _REACH * np.linspace(-1.0, 1.0, _SCAN)[:, None] * sd
         logs = sites.log_prob(sites.offset + at)
         logs[np.isnan(logs)] = -np.inf
-        second = slopes(sites.offset + at)[1]
+        second = target.slopes(sites.offset + at)[1]
         self._bound = np.where(np.isfinite(second), -second, 0.0).max(axis=0, initial=0.0)
         self._largest, self._peaks = logs.max(axis=0), _peaks(at, logs)
-        self._metric = self._gaussian(self._bound, np.zeros(sd.size))
+        self._metric = self._uphill = self._gaussian(self._bound, np.zeros(sd.size))
 
     def modes(self, mean: FloatArray) -> list[Mode]:
+        self._uphill = self._curved(mean)
         starts = [mean[:, None], np.zeros((mean.size, 1)), self._prior_draws()]
         starts += [self._towards(peak, self._bound)[:, None] for peak in self._peaks]
         starts.append(self._of_few())
@@ -152,11 +163,17 @@ class _Search:
 
     def _gradient(self, c: FloatArray) -> FloatArray:
         """Of columns."""
-        first = self._slopes(self._sites.offset + (self._sites.factor @ c).T)[0]
+        first = self._target.gradient(self._sites.offset + (self._sites.factor @ c).T)
         return np.asarray(self._sites.factor.T @ first.T - c)
 
     def _gaussian(self, tau: FloatArray, nu: FloatArray) -> cg.CoordinateGaussian:
         return cg.coordinate_gaussian(self._sites.factor, tau, nu)
+
+    def _curved(self, c: FloatArray) -> cg.CoordinateGaussian:
+        """About one c, of the factors' positive curvatures there."""
+        rows, bends = self._target.bends(self._sites.factor @ c)
+        tau = np.where(np.isfinite(bends), np.maximum(bends, 0.0), 0.0)
+        return cg.coordinate_gaussian(rows, tau, np.zeros(tau.size))
 
     def _towards(self, predictors: FloatArray, tau: FloatArray) -> FloatArray:
         """Mean of the coordinates given values of the predictors less their offset."""
@@ -219,12 +236,12 @@ class _Search:
         c, value = c[:, np.isfinite(value)], value[np.isfinite(value)]
         scale, left = np.ones(value.size), np.arange(value.size)
         for _ in range(_STEPS):
-            half = self._metric.spread.T @ self._gradient(c[:, left])
+            half = self._uphill.spread.T @ self._gradient(c[:, left])
             moving = np.einsum("ij,ij->j", half, half) >= _GAIN
             left, half = left[moving], half[:, moving]
             if not left.size:
                 break
-            there = c[:, left] + scale[left] * (self._metric.spread @ half)
+            there = c[:, left] + scale[left] * (self._uphill.spread @ half)
             new = self._value(there)
             better = new > value[left]
             c[:, left[better]], value[left[better]] = there[:, better], new[better]
@@ -301,7 +318,7 @@ class _Search:
             return None
         eta = factor @ mean
         kept = np.maximum(tau, 0.0)
-        first = self._slopes((self._sites.offset + eta)[None])[0][0]
+        first = self._target.gradient((self._sites.offset + eta)[None])[0]
         wide = cg.coordinate_gaussian(rows, POWER * kept, 0.0 * kept)
         wide = cg.CoordinateGaussian(mean, wide.chol)
         evidence = value - float(np.log(gaussian.chol.diagonal()).sum())

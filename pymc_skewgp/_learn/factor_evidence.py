@@ -1,6 +1,6 @@
 """Evidence, gradient and draws of white coordinates at one or many hyperparameters."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -419,8 +419,12 @@ def drawn_alone(
     start: FactorStart | None,
     n_draws: int,
     rng: np.random.Generator,
+    on_collapse: Callable[[], None] | None = None,
 ) -> Drawn:
-    """So many draws with all that their weights ask for; of rows that are all points exactly."""
+    """So many draws with all that their weights ask for; of rows that are all points exactly.
+
+    Where pairs under factors of several predictors weigh little alike `on_collapse` is called.
+    """
     if sites is None and np.isfinite(terms.value).all():
         rows = FactorRows(terms, None, start)
         ep = rows.fit(VALUE_TOLERANCE)
@@ -429,6 +433,8 @@ def drawn_alone(
         found, log_weights = Estimate(ep.log_prob, 0.0, 1.0, -np.inf), np.zeros(n_draws)
     else:
         rows, sampler = factor_sampler(terms, sites, start)
+        if on_collapse is not None and sites and sites.several and sampler.collapsed:
+            on_collapse()
         return _drawn_by(sampler, rows, n_draws, rng)
     return Drawn(found, rows.own.in_order(c), log_weights)
 
@@ -467,6 +473,34 @@ def _drawn_by(
     k = max(x.pareto_k for x in found)
     estimate = Estimate(log_mean_exp(log_weights), error, relative_ess(log_weights), k)
     return Drawn(estimate if len(runs) > 1 else found[0], c, log_weights)
+
+
+# Deviations, or predictors, that are far from EP's mean, nats that an integrable evidence falls by
+# at least from there to twice as far, and share of the wide prior from which on none is EP's.
+_FAR, _LEAST_FALL, _LARGEST_SHARE = 15.0, 0.35, 0.1
+
+
+def is_bounded(
+    terms: FactorTerms, sites: SitesGiven, start: FactorStart | None, direction: FloatArray
+) -> bool:
+    """Whether the evidence given one coordinate falls as this goes far, whose prior is flat."""
+    rows = FactorRows(terms, sites, start)
+    gaussian = rows.whole(rows.fit(VALUE_TOLERANCE))
+    along = terms.factor @ direction
+    centre, sd = direction @ gaussian.mean, float(np.linalg.norm(gaussian.spread.T @ direction))
+    if sd >= _LARGEST_SHARE:
+        return False
+    far = _FAR * max(1.0 / np.abs(along).max(), sd)
+    others = terms._replace(factor=terms.factor - np.outer(along, direction))
+    for sign in (-1.0, 1.0):
+        ends = (centre + sign * far * np.array([1.0, 2.0]))[:, None] * along
+        near, farther = (
+            FactorEvidence().value(others._replace(offset=terms.offset + end), sites)
+            for end in ends
+        )
+        if np.isfinite([near, farther]).all() and near - farther < _LEAST_FALL:
+            return False
+    return True
 
 
 def log_likelihood_at(terms: FactorTerms, sites: SitesGiven | None, c: FloatArray) -> float:

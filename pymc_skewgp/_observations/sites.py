@@ -62,6 +62,12 @@ class Sites:
         """Number of predictors."""
         return self.a.size
 
+    @property
+    def known(self) -> "SitesGiven":
+        """The same without design and offset."""
+        own = self.size // self.width, self.log_prob, self.slopes
+        return SitesGiven(*own, width=self.width, gaussian_in=self.gaussian_in)
+
     def of(self, matrix: FloatArray) -> FloatArray:
         """A times an array with a row for each value of f."""
         return row.design_of(self.A, self.size, matrix)
@@ -228,6 +234,8 @@ class SitesGiven:
         have the shape (..., m K), and second derivatives (..., m, K, K).
     gaussian_in : int or None
         Which of them log p is quadratic in, given the others.
+    first : callable, optional
+        The first derivatives alone, where these take less time.
     several : tuple of SitesGiven
         More, of several predictors each, which come after these.
     """
@@ -241,7 +249,12 @@ class SitesGiven:
     log_concave: bool = False
     width: int = 1
     gaussian_in: int | None = None
+    first: LogProb | None = None
     several: "tuple[SitesGiven, ...]" = ()
+
+    def gradient(self, eta: FloatArray) -> FloatArray:
+        """First derivatives."""
+        return self.slopes(eta)[0] if self.first is None else self.first(eta)
 
 
 _NOTHING = SitesGiven(0, lambda eta: eta, lambda eta: (eta, eta), log_concave=True)

@@ -110,7 +110,8 @@ class LearntSeveral(SeveralSites):
     counts = 1.0
 
     def __init__(self, sites: SitesGiven, offset: FloatArray) -> None:
-        super().__init__(sites.log_prob, sites.slopes, offset, sites.width, sites.gaussian_in)
+        functions = sites.log_prob, sites.slopes, sites.gradient
+        super().__init__(*functions, offset, sites.width, sites.gaussian_in)
         self._sites = sites
 
     def slopes_of_numbers(self, found: SeveralGradient) -> list[FloatArray]:

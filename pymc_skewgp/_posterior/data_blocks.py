@@ -19,11 +19,11 @@ from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.groups import GroupBlock
 from pymc_skewgp._gaussian.blocks.rows import RowBlock
-from pymc_skewgp._gaussian.blocks.several import SeveralBlock, SeveralSites
+from pymc_skewgp._gaussian.blocks.several import SeveralBlock
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations import observations as row
 from pymc_skewgp._observations.likelihood import Likelihood
-from pymc_skewgp._observations.sites import SiteLikelihood, Sites, SitesGiven
+from pymc_skewgp._observations.sites import SiteLikelihood, Sites
 from pymc_skewgp._posterior import blocks_at
 from pymc_skewgp._posterior import row_groups as grouping
 from pymc_skewgp._posterior.features import FunctionFeatures, rest_between
@@ -516,7 +516,7 @@ def _of_functions(part: DataSet, features: FunctionFeatures, prior: Prior) -> Da
         return DataBlock(_of_several(own, part.X, features, mean), 0.0, part.X)
     phi, rest = features.at(part.X)
     sd = np.sqrt(np.einsum("ij,ij->i", phi, phi))
-    sites = blocks_at.LearntFunctions(SitesGiven(n, own.log_prob, own.slopes), mean, rest, sd)
+    sites = blocks_at.LearntFunctions(own.known, mean, rest, sd)
     _ = sites.averaged  # refuses what features leave too much of
     return DataBlock(RowBlock(phi, sites), 0.0, part.X)
 
@@ -533,8 +533,7 @@ def _of_several(
             "approximation=sg.approximations.Inducing(m) has m of them, or a smoother kernel."
         )
     wide = features.values(phi, own.width).reshape(mean.size, -1)
-    known = own.log_prob, own.slopes, mean, own.width, own.gaussian_in
-    return SeveralBlock(wide, SeveralSites(*known))
+    return SeveralBlock(wide, blocks_at.LearntSeveral(own.known, mean))
 
 
 def _of_groups(data: DataSet, features: FunctionFeatures, prior: Prior) -> Iterator[DataBlock]:

@@ -13,7 +13,7 @@ from scipy.linalg import cho_solve, solve_triangular
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, fit_blocks
-from pymc_skewgp._gaussian.blocks.several import SeveralBlock, SeveralSites
+from pymc_skewgp._gaussian.blocks.several import SeveralBlock
 from pymc_skewgp._gaussian.coordinate_gaussian import coordinate_gaussian
 from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
@@ -22,6 +22,7 @@ from pymc_skewgp._observations.likelihood import Likelihood, Values
 from pymc_skewgp._observations.observations import RowsInBlocks, RowSlopes
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior import prior as priors
+from pymc_skewgp._posterior.blocks_at import LearntSeveral
 from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.fits import conditioned, site_draws, site_log_density
 from pymc_skewgp._posterior.output import LatentMarginals
@@ -231,8 +232,8 @@ def ep_posterior(
     if n_latent:
         signs = priors.log_prob_of_signs(prior, n_latent // prior.n_pseudo_points, 1024).value
     if sites is not None and sites.width > 1 and not given.n_rows:
-        density, width = site_log_density(given, sites, 0), (sites.width, sites.gaussian_in)
-        own = SeveralSites(sites.log_prob, sites.slopes, density.offset, *width)
+        density = site_log_density(given, sites, 0)
+        own = LearntSeveral(sites.known, density.offset)
         blocks = LocalBlocks([SeveralBlock(density.factor, own)])
         known = fit_blocks(blocks, tol=_EP_TOLERANCE)
         log_evidence = given.log_density + known.log_prob

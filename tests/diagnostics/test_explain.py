@@ -61,7 +61,7 @@ REFUSED = {
     "separated": _separated,
     "improper scale": _two_groups,
     "missing": lambda: _values(pm.Normal("b") * np.array([1, np.nan, 1, 1, 1, 1])),
-    "no predictor": lambda: pm.Categorical("y", logit_p=pm.Normal("u", shape=3), observed=[1, 2]),
+    "no predictor": lambda: pm.Categorical("y", logit_p=pm.Normal("u", shape=400), observed=[1]),
     "not Gaussian": lambda: _values(pm.StudentT("u", nu=4.0, shape=6)),
 }
 

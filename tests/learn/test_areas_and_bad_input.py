@@ -195,7 +195,7 @@ REFUSED = {
     r"b \(Uniform\).*pm.Flat in place of pm.Uniform": lambda: observed(
         pm.Uniform("b", -1.0, 1.0) * X
     ),
-    "y .*u": lambda: pm.Categorical("y", logit_p=pm.Normal("u", shape=4), observed=[1, 2]),
+    "y .*u": lambda: pm.Categorical("y", logit_p=pm.Normal("u", shape=400), observed=[1]),
     "a predictor that b enters is not finite": lambda: observed(pm.Flat("b") * MISSING),
     "y, a Normal variable, has no density.*sigma > 0": lambda: observed(
         line(), pm.HalfNormal("s") * MISSING

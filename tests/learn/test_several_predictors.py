@@ -191,14 +191,15 @@ def test_an_intercept_of_the_noise_goes_with_its_effects():
     assert roles["s"] == "hyperparameter"
 
 
-def test_coupled_observations_are_no_factors():
-    """The mean over all observations in each of them: left where they were before."""
+def test_coupled_observations_are_one_factor():
+    """The mean over all observations in each of them: one log density of all."""
     with pm.Model() as model:
         f = pm.Normal("f", 0.0, 1.0, shape=10)
         g = pm.Normal("g", 0.0, 1.0, shape=10)
         pm.Normal("y", f, pm.math.exp(g - pm.math.log(pm.math.exp(g).sum())), observed=VALUES)
-    roles = {x.name: x.role for x in sg.explain(model).variables}
-    assert roles["g"] == "hyperparameter"
+    variables = {x.name: x for x in sg.explain(model).variables}
+    assert variables["g"].role == variables["f"].role == "block 1"
+    assert variables["y"].note == "of block 1: one log density of all 20 predictors (Newton)"
 
 
 def test_evidence_adds_up_over_parts():
@@ -259,3 +260,45 @@ def test_expressions_of_one_predictor_are_no_more():
     # Eighty nodes for the spike of small sds: right to 1e-3.
     assert abs(attrs["log_evidence"] - true) < 5.0 * attrs["log_evidence_se"] + 1e-3
     assert attrs["log_evidence_se"] < 0.05
+
+
+def test_pairs_stay_as_they_are_where_a_mixture_is_worse():
+    """Zero inflation bends, but the posterior has one mode, which EP's pairs are about."""
+    rng, x = np.random.default_rng(6), np.linspace(-2.0, 2.0, 40)[:, None]
+    kernel = pm.gp.cov.ExpQuad(1, ls=0.5)
+    root = np.linalg.cholesky(kernel(x).eval() + 1e-8 * np.eye(40))
+    counts = rng.poisson(np.exp(1.0 + root @ rng.standard_normal(40)))
+    counts *= rng.uniform(size=40) < expit(1.0 + root @ rng.standard_normal(40))
+    with pm.Model() as model:
+        f, g = (pm.gp.Latent(cov_func=kernel).prior(name, x) for name in "fg")
+        psi, mu = pm.math.sigmoid(1.0 + g), pm.math.exp(1.0 + f)
+        pm.ZeroInflatedPoisson("y", psi=psi, mu=mu, observed=counts)
+    found = sg.integrate(model, draws=200, chains=1, random_seed=0, progressbar=False)
+    # .77 of a mixture made of the few draws which weigh more than others.
+    assert found["posterior"].attrs["relative_ess_exact"] > 0.85
+
+
+def test_a_flat_level_of_the_rate():
+    """A grid of levels; effects of the rate and of the share are of one observation each."""
+    with pm.Model() as model:
+        f = pm.Flat("level") + 0.9 * pm.Normal("u", 0.0, 1.0, shape=10)
+        inflated(f, 0.4 + 0.8 * pm.Normal("v", 0.0, 1.0, shape=10))
+    levels, share = np.linspace(-25.0, 25.0, 1001), MASS @ expit(0.4 + 0.8 * NODES)
+    rates = np.exp(levels[:, None] + 0.9 * NODES)
+    p = [share * poisson(rates).pmf(y) @ MASS + (y == 0) * (1.0 - share) for y in COUNTS]
+    true = np.log(np.prod(p, axis=0).sum() * (levels[1] - levels[0]))
+    found = sg.integrate(model, draws=200, chains=1, random_seed=0, progressbar=False)
+    attrs = found["posterior"].attrs
+    # Five errors: a false alarm in 2e6 seeds.
+    assert abs(attrs["log_evidence"] - true) < 5.0 * attrs["log_evidence_se"] < 0.1
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_a_flat_level_that_the_data_do_not_bound(name):
+    """Means may be the values themselves, without noise; all zeros may be those of counts."""
+    observed, mean, *_ = CASES[name]
+    with pm.Model() as model:
+        f = mean + 0.9 * pm.Normal("u", 0.0, 1.0, shape=10)
+        observed(f, pm.Flat("level") + 0.8 * pm.Normal("v", 0.0, 1.0, shape=10))
+    with pytest.raises(sg.ImproperPriorError, match="do not bound level"):
+        sg.integrate(model, draws=200, chains=1, random_seed=0, progressbar=False)

@@ -166,5 +166,6 @@ def block_sampler(gaussian: CoordinateGaussian, blocks: Blocks) -> SiteSampler:
         return SiteSampler(found, _SEVERAL, _MOST_UNSEEN, _MORE_OTHERS)
     proposal = BlockPairs(gaussian, blocks).with_modes()
     if several:
-        return SiteSampler(proposal, _SEVERAL, _MOST_UNSEEN, _MORE)
+        is_coupled = any(x.n_rows == 1 for x in several)
+        return SiteSampler(proposal, _SEVERAL, _MOST_UNSEEN, _MORE, not is_coupled)
     return SiteSampler(proposal)

@@ -46,6 +46,10 @@ _STEPS, _KEPT, _KEPT_BY_PRIOR, _FRACTIONS = 30, 1.0 / 64.0, 1.0 / 16.0, 64
 # which on the prior has its share, and from which on a Gaussian about them.
 _PILOT, _HARDLY, _DEFENDED, _MATTERS = 256, 2.0, 0.002, 0.05
 _ROUNDS = 6  # of looking for such mass
+# Second moment of EP's pairs over their squared mean up to which they are taken where there is one
+# mode; how much less often than others they are drawn where they count by those, with what weight
+# over the mean at most; share of the evidence in tails of single sites above which they are not.
+_GOOD, _RARE, _LARGEST, _IN_TAILS = 1.4, 16.0, 1e4, 0.005
 _TINY = 1e-100  # density of a mixture, where its square is a number
 _PREDICTORS = 4096  # at most, whose moments are looked at
 
@@ -156,13 +160,19 @@ def with_modes(
     survey = _Survey(core, prior, everything)
     if not modes and survey.missed <= _DEFENDED:
         return proposal
+    # Tails that are met by none of the draws are no reason for EP's pairs.
+    in_tails = proposal.unseen_share(4 * _PILOT) > _IN_TAILS
+    alone = np.inf if in_tails else survey.second_moment(proposal)
+    if not modes and alone <= _GOOD:
+        return proposal
     survey = _Survey(_with(core, prior, _OF_PRIOR), prior, everything)
     for _ in range(_ROUNDS):
         if survey.missed < _MATTERS:
             break
         core = _with(survey.core, _part(survey.about(), given), _OF_MISSED)
         survey = _Survey(core, prior, everything)
-    return replace(survey.core, shares=_rounded(survey.core.shares))
+    found = replace(survey.core, shares=_rounded(survey.core.shares))
+    return proposal if alone <= survey.second_moment(found) else found
 
 
 def _with(core: ModePairs, part: mirrored.GaussianPairs, share: float) -> ModePairs:
@@ -237,9 +247,26 @@ class _Survey:
         log_core = logsumexp(parts, axis=0, b=shares[:, None])
         with np.errstate(all="ignore"):
             hardly = logs - log_core > log_mean_exp(log_weights) + np.log(2.0 * _HARDLY)
+        self._known = c, rows, log_drawn, weights
         self._c, weights, off = c[:, hardly], weights[hardly], off[:, hardly]
         self.missed = float((off**2 @ weights).max(initial=0.0))
         self._weights = weights * off.mean(axis=0)
+
+    def second_moment(self, proposal: mirrored.EPPairs | ModePairs) -> float:
+        """Of the weights of its pairs, over their squared mean.
+
+        By pairs of its own, and by these draws where its own would be rare.
+        """
+        points = np.random.default_rng(_PILOT).random((proposal.n_dims, _PILOT))
+        c, rows, log_drawn, weights = self._known
+        with np.errstate(all="ignore"):
+            own = relative_ess(proposal.pairs(points).log_weights)
+            log_ratio = log_drawn - np.log(2.0) - proposal.log_over_prior(c, rows)
+            log_weights = np.log(weights * weights.size) + log_ratio
+        rare = (log_ratio > np.log(_RARE)) & (weights > 0.0)
+        # Of pairs of which the other member weighs nothing.
+        weighed = 0.5 * np.exp(np.minimum(log_weights[rare], np.log(_LARGEST)))
+        return float(1.0 / own + weights[rare] @ weighed)
 
     @staticmethod
     def _deviations(

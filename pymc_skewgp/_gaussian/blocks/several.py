@@ -53,6 +53,8 @@ class SeveralSites:
     log_prob : SiteFunction
         Of predictors (..., n K): log p of each observation, (..., n).
     slopes : SeveralSlopes
+    first : SiteFunction
+        First derivatives alone, (..., n K).
     offset : ndarray, shape (n K,)
     width : int
         Number K.
@@ -64,11 +66,13 @@ class SeveralSites:
         self,
         log_prob: SiteFunction,
         slopes: SeveralSlopes,
+        first: SiteFunction,
         offset: FloatArray,
         width: int,
         gaussian_in: int | None = None,
     ) -> None:
-        self._functions, self._offset, self.gaussian_in = (log_prob, slopes), offset, gaussian_in
+        self._functions, self._offset = (log_prob, slopes, first), offset
+        self.gaussian_in = gaussian_in
         self.shape = offset.size // width, width
 
     def log_prob(self, eta: FloatArray) -> FloatArray:
@@ -80,6 +84,11 @@ class SeveralSites:
         """Its derivatives."""
         with np.errstate(all="ignore"):
             return self._functions[1](self._offset + eta)
+
+    def first(self, eta: FloatArray) -> FloatArray:
+        """The first of them alone."""
+        with np.errstate(all="ignore"):
+            return self._functions[2](self._offset + eta)
 
     def log_probs(self, groups: slice, eta: FloatArray) -> FloatArray:
         """Of all observations, shape (n, N), for predictors of shape (n, K, N)."""
@@ -247,7 +256,7 @@ class SeveralBlock(GroupBlock):
         density = SiteLogDensity(
             log_prob, np.zeros(len(self.predictors.rows())), self.predictors.rows()
         )
-        return Target(density, slopes, turned)
+        return Target(density, slopes, turned, sites.first)
 
     def gradient(self, mean: FloatArray, spread: FloatArray) -> SeveralGradient:  # type: ignore[override]
         """Of EP's log evidence at its fixed point; see `RowBlock`."""
@@ -285,10 +294,21 @@ class SeveralBlock(GroupBlock):
         return _Cavity(mean, turned / root, inverse * root.swapaxes(1, 2), left)
 
     def _tilted(self, cavity: _Cavity) -> _Tilted:
-        by = self._about_mode if self.gaussian_in is None else self._given_others
-        found = _Tilted.of(*by(cavity))
+        if self._sites.shape[0] == 1 and self.width > _MOST:
+            found = self._by_laplace(cavity)
+        else:
+            by = self._about_mode if self.gaussian_in is None else self._given_others
+            found = _Tilted.of(*by(cavity))
         # A site has no negative precision.
         return found._replace(cov=_clipped(found.cov, LEAST_SHRINKAGE, 1.0 - LEAST_SHRINKAGE))
+
+    def _by_laplace(self, cavity: _Cavity) -> _Tilted:
+        """Of one factor that couples many predictors: the Gaussian of its curvature at the mode."""
+        mode, root = self._mode_of(cavity)
+        nodes, logs = _nodes_about(mode, root)
+        value = self._value(cavity, mode[None])[0] + np.linalg.slogdet(root)[1]
+        cov, weights = root @ root.swapaxes(1, 2), np.full(logs.shape, 1.0 / len(logs))
+        return _Tilted(value, mode, cov, nodes, weights)
 
     def _about_mode(self, cavity: _Cavity) -> tuple[FloatArray, FloatArray]:
         """White nodes (J, n, K), and the logs of what cavity times factor has at each."""

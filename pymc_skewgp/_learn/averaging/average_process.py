@@ -261,6 +261,14 @@ def warn_of(integral: integration.Integral, exact: ExactPoints, stacklevel: int)
             f"({describe_weights(correction)} of the weights between them): raise n_evidences, or "
             "use pm.sample."
         )
+    if len(exact.points) > 1:
+        error, share = np.median([(x.std_error, x.relative_ess) for x in exact.found], axis=0)
+        if not error <= DEFAULT.largest_se:
+            texts.append(
+                "at most hyperparameters the importance weights of the draws are very unequal "
+                f"(relative ESS {share:.2g}; standard error of a log evidence {error:.2g} nats): "
+                "use pm.sample."
+            )
     for text in texts:
         warn(text, IntegrationWarning, stacklevel=stacklevel)
 

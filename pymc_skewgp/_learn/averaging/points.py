@@ -27,6 +27,7 @@ from pymc_skewgp._learn.factor_evidence import (
     drawn_together,
     factor_start,
     go_by_factors,
+    is_bounded,
     log_likelihood_at,
     n_together,
 )
@@ -110,7 +111,9 @@ class FactorTask:
         if not isinstance(found, Drawn):
             size = max(count, n_candidates)
             with few_blas_threads(self.terms.n_factorised):
-                found = drawn_alone(self.terms, self.sites, found, size, rng)
+                given = self.terms, self.sites, found
+                refuse = partial(self._refuse_plateaus, found) if len(self.joint.flat) else None
+                found = drawn_alone(*given, size, rng, refuse)
         z = found.resampled(count, rng) @ self.joint.factor.T + self.joint.mean
         self._refuse_unbounded(z)
         value, std_error, share, _ = found.log_prob
@@ -126,8 +129,18 @@ class FactorTask:
         """Draws as wide as the Gaussian that stands for density 1."""
         flat = self.joint.flat
         far = (np.abs(z @ flat.T) > _LARGEST_SHARE).any(axis=0)
-        if not far.any():
-            return
+        if far.any():
+            self._refuse(z)
+
+    def _refuse_plateaus(self, start: FactorStart | None) -> None:
+        """Where the evidence does not fall, as by a log deviation of values that f may meet."""
+        assert self.sites is not None
+        for own in self.joint.flat @ self.joint.factor:
+            if not is_bounded(self.terms, self.sites, start, own):
+                self._refuse((self.joint.factor @ own)[None])
+
+    def _refuse(self, z: FloatArray) -> None:
+        flat = self.joint.flat
         own = np.flatnonzero(flat.any(axis=0))
         # Which of the coefficients move by the most, in what the data can say of them alone.
         moved = np.abs(z[:, own]).max(axis=0) * np.abs(flat[:, own]).max(axis=0)
@@ -135,8 +148,8 @@ class FactorTask:
         raise ImproperPriorError(
             f"the data do not bound {names}, which have flat priors, so that the posterior is "
             "improper: labels are separated, as where all at one level are alike, or counts are "
-            "all zero there, or columns of the design are collinear. Give them a proper prior, "
-            "such as pm.Normal."
+            "all zero there, or columns of the design are collinear, or a mean meets all values "
+            "so that their deviation may be 0. Give them a proper prior, such as pm.Normal."
         )
 
 
@@ -147,8 +160,7 @@ def _is_of_factors(task: Task) -> bool:
     if task.sites.width > 1:
         return True
     density = site_log_density(task.given, task.sites, 0)
-    known = SitesGiven(task.sites.size, task.sites.log_prob, task.sites.slopes)
-    return go_by_factors(density.factor, density.offset, known)
+    return go_by_factors(density.factor, density.offset, task.sites.known)
 
 
 def _of_factors(case: Case) -> FactorTask:
@@ -160,15 +172,7 @@ def _of_factors(case: Case) -> FactorTask:
     terms = FactorTerms(
         density.factor, density.offset, none, none, none, none, log_constant=np.float64(constant)
     )
-    own = SitesGiven(
-        sites.size // sites.width,
-        sites.log_prob,
-        sites.slopes,
-        has_parameters=True,
-        log_concave=sites.width == 1,
-        width=sites.width,
-        gaussian_in=sites.gaussian_in,
-    )
+    own = replace(sites.known, has_parameters=True, log_concave=sites.width == 1)
     known = joined_sites([own])
     nothing = np.zeros((0, given.mean.size))
     joint = JointGaussian(given.mean, given.factor, nothing, np.float64(0.0))

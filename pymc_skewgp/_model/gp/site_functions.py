@@ -33,6 +33,8 @@ from pymc_skewgp._validation import FloatArray
 _BLOCK = 2**16
 # The same for loops until all draws are accepted, which reserve memory for thousands of steps.
 _LOOP_BLOCK = 2**12
+# Predictors of one observation up to which each row of second derivatives is a graph.
+_MOST_ROWS = 16
 # Steps of differences, for functions that PyTensor cannot differentiate.
 _STEP = 2e-4
 _NO_GRADIENT = (
@@ -111,6 +113,7 @@ class SiteFunctions:
             has_parameters=bool(parameters),
             width=own.graph.width,
             gaussian_in=own.graph.gaussian_in,
+            first=partial(own.gradient, y) if own.graph.width > 1 else None,
         )
 
     def given(self, parameters: Parameters) -> "SiteFunctions":
@@ -148,6 +151,8 @@ class SiteFunctions:
     def _slopes(self) -> Any:
         """None where PyTensor cannot differentiate."""
         k = self.graph.width
+        if k > _MOST_ROWS:
+            return None
         try:
             first = pytensor.grad(self._log_prob_graph.sum(), self._block)
             each = [first] if k == 1 else [first[:, i::k] for i in range(k)]
@@ -162,6 +167,8 @@ class SiteFunctions:
         """Its first and second derivatives in eta_i; see `SitesGiven` for several predictors."""
         function, k = self._slopes, self.graph.width
         if k > 1:
+            if function is None and k > _MOST_ROWS:
+                return self._differences_of_gradient(y, eta)
             if function is None:
                 raise ValueError("PyTensor cannot differentiate a factor of several predictors.")
             first, *rows = _by_blocks(
@@ -181,6 +188,29 @@ class SiteFunctions:
             for own, other in zip((first, second), differences, strict=True):
                 own[wrong] = other[wrong]
         return first, second
+
+    def _differences_of_gradient(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Slopes of many predictors: second ones from gradients at two places along each."""
+        k, rows = self.graph.width, eta.reshape(-1, eta.shape[-1])
+        second = np.empty((len(rows), rows.shape[1] // k, k, k))
+        for found, row in zip(second, rows, strict=True):
+            h = _STEP * np.maximum(1.0, np.abs(row)).reshape(-1, k)
+            moved = (np.eye(k)[:, None] * h).reshape(k, -1)
+            above, below = (self.gradient(y, row + sign * moved) for sign in (1.0, -1.0))
+            slopes = (above - below).reshape(k, -1, k) / (2.0 * h.T[:, :, None])
+            found[:] = 0.5 * (slopes.transpose(1, 0, 2) + slopes.transpose(1, 2, 0))
+        return self.gradient(y, eta), second.reshape(*eta.shape[:-1], -1, k, k)
+
+    @_kept
+    def _gradient(self) -> Any:
+        return self._compiled(pytensor.grad(self._log_prob_graph.sum(), self._block))
+
+    def gradient(self, y: Any, eta: FloatArray) -> FloatArray:
+        """First derivatives alone, of several predictors."""
+        found: FloatArray = _by_blocks(
+            lambda block: self._gradient(y, block, *self._parameters), eta
+        )
+        return found
 
     def _differences(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Slopes from values at three places."""

@@ -7,6 +7,7 @@ variables the density of the model has.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from enum import IntEnum
 from functools import partial
 from itertools import accumulate, pairwise
 from math import prod
@@ -60,6 +61,14 @@ class Block(NamedTuple):
         """Names of the variables that depend on members."""
         kids = [*self.observed, *self.sites, *self.predicted, *self.potentials]
         return {x.name for x in kids}
+
+
+class Reach(IntEnum):
+    """What of a block an observation may see: one predictor, several, or all entries together."""
+
+    ONE = 0
+    SEVERAL = 1
+    COUPLED = 2
 
 
 def find_blocks(model: pm.Model) -> list[Block]:
@@ -154,12 +163,18 @@ def refuse_with_reason(model: pm.Model, rv: Any) -> None:
 
 
 def gaussian_blocks(
-    model: pm.Model, taken: set[str], reasons: dict[str, ValueError]
+    model: pm.Model,
+    taken: set[str],
+    reasons: dict[str, ValueError],
+    most: Reach = Reach.COUPLED,
+    *,
+    short: bool = False,
 ) -> list[Block]:
     """Blocks of variables with quadratic log densities alone, beside what is `taken` already.
 
     The largest first: of a product of two the smaller one is a hyperparameter. To `reasons` is
-    added why variables are in none, by name.
+    added why variables are in none, by name. Observations see `most` of a block at most; `short`
+    variables are no hyperparameters of those that see all of it.
     """
     seeds = [x for x in model.free_RVs if kinds.is_quadratic(model, x) and x.name not in taken]
     seeds.sort(key=lambda x: -int(np.prod(kinds.known_shape(x), dtype=int)))
@@ -175,37 +190,49 @@ def gaussian_blocks(
             continue
         names = {x.name for x in found[-1].members}
         gone |= names | found[-1].below
-    found = _with_several(model, found, [x for x in seeds if x.name not in taken], reasons)
+    for reach in (Reach.SEVERAL, Reach.COUPLED):
+        if reach <= most:
+            found = _with_others(model, found, seeds, reasons, reach, short)
     for block in found:
         for rv in block.members:
             reasons.pop(rv.name, None)
     return found
 
 
-def _with_several(
-    model: pm.Model, found: list[Block], seeds: list[Any], reasons: Mapping[str, ValueError]
+def _with_others(
+    model: pm.Model,
+    found: list[Block],
+    seeds: list[Any],
+    reasons: Mapping[str, ValueError],
+    reach: Reach,
+    short: bool,
 ) -> list[Block]:
-    """Blocks with those variables that observations of several predictors leave no other place.
+    """Blocks with those variables that observations of more predictors leave no other place.
 
     They are in no block alone, or would be long hyperparameters. Short ones, which may be
     hyperparameters, join them where no observation has more predictors for that.
     """
+    coupled = reach is Reach.COUPLED and not short
     for rv in seeds:
         if any(rv in block.members for block in found) or not _is_left(rv, reasons):
+            continue
+        if coupled and not _is_long(rv):
             continue
         kids = {x.name for x in graph_sites.children(model, rv)}
         near = [block for block in found if not kids.isdisjoint(block.below)]
         inside = [x for block in near for x in block.members]
         free = [x for x in seeds if not any(x in block.members for block in found)]
         others = inside + [x for x in free if _is_left(x, reasons)]
+        if coupled:
+            others = [x for x in others if x in inside or _is_long(x)]
         try:
-            block = _grown(model, rv, others, several=True)
+            block = _grown(model, rv, others, reach=reach)
         except NotSitesError:
             continue
-        for x in free:
+        for x in free if reach is Reach.SEVERAL else ():
             if x not in block.members:
                 with suppress(NotSitesError):
-                    wider = _grown(model, rv, [*block.members, x], several=True)
+                    wider = _grown(model, rv, [*block.members, x], reach=reach)
                     same = _n_predictors(wider) == _n_predictors(block)
                     block = wider if same and len(wider.members) > len(block.members) else block
         if set(inside) <= set(block.members):
@@ -214,7 +241,11 @@ def _with_several(
 
 
 def _is_left(rv: Any, reasons: Mapping[str, ValueError]) -> bool:
-    return rv.name in reasons or int(np.prod(kinds.known_shape(rv), dtype=int)) > _FEW
+    return rv.name in reasons or _is_long(rv)
+
+
+def _is_long(rv: Any) -> bool:
+    return int(np.prod(kinds.known_shape(rv), dtype=int)) > _FEW
 
 
 def _n_predictors(block: Block) -> int:
@@ -270,11 +301,11 @@ def _grown(
     others: list[Any],
     *,
     rows_only: bool = False,
-    several: bool = False,
+    reach: Reach = Reach.ONE,
 ) -> Block:
     """The block of a variable: others join it until none is left that can."""
     below = {x: graph_sites.children(model, x) for x in others}
-    observed = partial(_observed, model, below=below, rows_only=rows_only, several=several)
+    observed = partial(_observed, model, below=below, rows_only=rows_only, reach=reach)
     found, wanted = observed([rv]), [rv]  # alone it is a block, too
     while more := _beside(wanted, others, below):
         wanted += more
@@ -324,9 +355,9 @@ def _observed(
     members: list[Any],
     below: dict[Any, list[Any]],
     rows_only: bool = False,
-    several: bool = False,
+    reach: Reach = Reach.ONE,
 ) -> _Observations:
-    """Observations of members, `several`: which may have several predictors.
+    """Observations of members, and what of these they may see.
 
     Raises
     ------
@@ -343,8 +374,13 @@ def _observed(
         elif graph_sites.is_prediction(model, child):
             continue
         elif child in model.potentials and gaussian:
-            _refuse_other_potentials(model, child, used)
-            found.potentials.append(child)
+            try:
+                _refuse_other_potentials(model, child, used)
+                found.potentials.append(child)
+            except NotSitesError:
+                if reach is not Reach.COUPLED:
+                    raise
+                found.sites.append(graph_sites.coupled_sites_of(model, child, used))
         elif child not in model.observed_RVs:
             raise NotSitesError(
                 f"{child.name}, which depends on {used[0].name}, is not observed.",
@@ -357,10 +393,21 @@ def _observed(
             elif rows_only:
                 raise NotSitesError(f"{child.name} is no rows in all of its variables.")
             else:
-                found.sites.append(graph_sites.sites_of(model, child, used, several=several))
+                found.sites.append(_sites_of(model, child, used, reach))
     if not found.observed and not found.sites:
         raise NotSitesError(f"{members[0].name} has no observations.")
     return found
+
+
+def _sites_of(
+    model: pm.Model, child: Any, used: list[Any], reach: Reach
+) -> Callable[[], graph_sites.ObservedSites]:
+    try:
+        return graph_sites.sites_of(model, child, used, several=reach > Reach.ONE)
+    except NotSitesError:
+        if reach is not Reach.COUPLED:
+            raise
+        return graph_sites.coupled_sites_of(model, child, used)
 
 
 def _are_rows(y: graph_sites.Observed, used: list[Any], mixtures: bool) -> bool:

@@ -398,16 +398,14 @@ def parts_of_model(model: pm.Model, *, drawn: bool = False) -> ModelParts:
             kids = [*block.observed, *block.sites, *block.predicted]
             gone.update([*block.names, *(x.name for x in kids)])
         functions = list(reasons.values())
-        for own in analysis.gaussian_blocks(model, gone, reasons):
-            block = analysis.block_graph(model, own)
-            factor_terms, joint = of_block.gaussian_terms(model, block, own.potentials)
-            found.add(factor_terms, (), block, joint)
-            gone.update([*block.names, *own.below])
+        _add_gaussian_blocks(model, found, gone, reasons)
         for rv in [] if functions or found.evidences else model.observed_RVs:
             values = evidence_of_values(model, rv)
             if values is not None:
                 found.add(values)
                 gone.add(rv.name)
+        if not functions and not found.evidences:
+            _add_gaussian_blocks(model, found, gone, reasons, short=True)
         found.rest.extend(x for x in [*model.basic_RVs, *model.potentials] if x.name not in gone)
         if functions or not found.evidences:
             raise _without_evidence(model, functions, reasons)
@@ -416,6 +414,21 @@ def parts_of_model(model: pm.Model, *, drawn: bool = False) -> ModelParts:
     except ValueError as error:
         return ModelParts(found, reasons, error)
     return ModelParts(found, reasons, None)
+
+
+def _add_gaussian_blocks(
+    model: pm.Model,
+    found: Collapsed,
+    gone: set[str],
+    reasons: dict[str, ValueError],
+    *,
+    short: bool = False,
+) -> None:
+    for own in analysis.gaussian_blocks(model, gone, reasons, short=short):
+        block = analysis.block_graph(model, own)
+        factor_terms, joint = of_block.gaussian_terms(model, block, own.potentials)
+        found.add(factor_terms, (), block, joint)
+        gone.update([*block.names, *own.below])
 
 
 def _without_evidence(

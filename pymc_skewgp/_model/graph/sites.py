@@ -7,15 +7,20 @@ are kept apart from there on.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate, pairwise
+from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.graph.utils import MethodNotDefined
 from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.shape import Shape, Shape_i
 
@@ -23,7 +28,12 @@ from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.graph import affine, entrywise, likelihoods
-from pymc_skewgp._model.graph.members import as_member, first_quadratic, log_density_of
+from pymc_skewgp._model.graph.members import (
+    as_member,
+    first_quadratic,
+    known_shape,
+    log_density_of,
+)
 from pymc_skewgp._model.ops.plain_mode import in_double, plain_function
 
 # Observations of a SkewGP variable, and what in a model is in the way of an exact step.
@@ -255,6 +265,8 @@ class ObservedSites(NamedTuple):
         Number K of predictors of each.
     gaussian_in : int or None
         Which of several the log probability is quadratic in, given the others.
+    is_coupled : bool
+        Whether it is one log density of all observations, or a potential, m being 1.
     """
 
     name: str
@@ -267,6 +279,7 @@ class ObservedSites(NamedTuple):
     hyperparameters: list[Any]
     width: int = 1
     gaussian_in: int | None = None
+    is_coupled: bool = False
 
     @property
     def graphs(self) -> list[Any]:
@@ -311,6 +324,74 @@ def sites_of(
     chosen = [x for x in model.free_RVs if x in members]
     split = _split(model, rv, _log_prob(model, rv), chosen, several)
     return partial(_as_sites, model, rv, chosen, split)
+
+
+# Entries of members that one log density may see: it has a matrix of second derivatives in them.
+MOST_COUPLED = 300
+
+
+def coupled_sites_of(
+    model: pm.Model, variable: Any, members: Sequence[Any]
+) -> Callable[[], ObservedSites]:
+    """An observed variable, or a potential, as one function of all entries of members.
+
+    Raises
+    ------
+    NotSitesError
+        Where there are too many of these, or PyTensor cannot differentiate the log density.
+    """
+    chosen = [x for x in model.free_RVs if x in members]
+    shapes = [known_shape(x) for x in chosen]
+    size = sum(prod(shape) for shape in shapes)
+    if size > MOST_COUPLED:
+        raise NotSitesError(
+            f"{variable.name} couples {size} entries of {' and '.join(x.name for x in chosen)}; "
+            f"one log density of at most {MOST_COUPLED} is integrated.",
+            "Use pm.sample.",
+        )
+    if variable in model.potentials:
+        (log_prob,) = in_double(model.replace_rvs_by_values([variable]))
+    else:
+        log_prob = _log_prob(model, variable)
+    total = log_prob.sum()
+    known = [as_member(model, x) for x in chosen]
+    try:
+        pytensor.grad(total, [x.value for x in known])
+    except (NotImplementedError, TypeError, ValueError, MethodNotDefined) as error:
+        raise NotSitesError(
+            f"PyTensor cannot differentiate the log density of {variable.name}: {error}",
+            "Use pm.sample.",
+        ) from error
+    return partial(_as_coupled, model, variable, known, shapes, total)
+
+
+def _as_coupled(
+    model: pm.Model, variable: Any, known: list[Any], shapes: list[tuple[int, ...]], total: Any
+) -> ObservedSites:
+    values, sizes = [x.value for x in known], [prod(shape) for shape in shapes]
+    predictor = pt.concatenate([x.ravel() for x in values])
+    A, a = affine.affine_coefficients(
+        predictor, values, [x.origin for x in known], pt.stack([predictor.shape[0]])
+    )
+    eta = pt.tensor("eta", dtype="float64", shape=(sum(sizes),))
+    ends = pairwise(accumulate(sizes, initial=0))
+    pieces = [eta[i:j].reshape(own) for (i, j), own in zip(ends, shapes, strict=True)]
+    log_prob = entrywise.rebuilt(total, dict(zip(values, pieces, strict=True)))[None]
+    others = _hyperparameters(model, [x for x in (A, a, log_prob) if x is not None], values)
+    names, nothing = [x.name for x in known], pt.constant(np.zeros(1))
+    return ObservedSites(
+        variable.name, names, A, a, eta, log_prob, nothing, others, sum(sizes), is_coupled=True
+    )
+
+
+def _hyperparameters(model: pm.Model, graphs: list[Any], own: list[Any]) -> list[Any]:
+    """Value variables of free variables that graphs depend on, but for `own`."""
+    used = set(graph_inputs(graphs))
+    return [
+        v
+        for x, v in model.rvs_to_values.items()
+        if x in model.free_RVs and v in used and v not in own
+    ]
 
 
 def _log_prob(model: pm.Model, rv: Any) -> Any:
@@ -524,13 +605,8 @@ def _as_sites(model: pm.Model, rv: Any, members: list[Any], split: _Split) -> Ob
         each = {x: own.reshape(shape, ndim=ndim) for x, own in each.items()}
     log_prob = entrywise.rebuilt(split.log_prob, each)
     log_prob = pt.broadcast_to(log_prob, shape).ravel()
-    used = set(graph_inputs([x for x in (A, a, log_prob) if x is not None]))
-    own = [x.value for x in known]
-    others = [
-        v
-        for x, v in model.rvs_to_values.items()
-        if x in model.free_RVs and v in used and v not in own
-    ]
+    graphs = [x for x in (A, a, log_prob) if x is not None]
+    others = _hyperparameters(model, graphs, [x.value for x in known])
     names = [x.name for x in members]
     place = first_quadratic(split.log_prob, split.etas) if k > 1 else None
     return ObservedSites(rv.name, names, A, a, eta, log_prob, values, others, k, place)
