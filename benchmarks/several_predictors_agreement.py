@@ -3,8 +3,8 @@
     python benchmarks/several_predictors_agreement.py --references DIR [--make-references]
         --data DIR [--only MODEL ...] [--cpu-seconds 300]
 
-Of `several_predictors` at 100 rows, and ``mcycle_two_gps`` of the folder of `latent_gaussian`, which
-is posteriordb's model of a motorcycle helmet. Functions are whitened in both, and NUTS is nutpie's.
+Of `several_predictors` at 100 rows, and of the folder of `latent_gaussian` posteriordb's model of a
+motorcycle helmet. Functions are whitened in both, and NUTS is nutpie's.
 """
 
 import functools
