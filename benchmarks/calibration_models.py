@@ -9,6 +9,7 @@ from scipy.special import gammaln, logsumexp
 
 GROUP, TIMES = np.repeat(np.arange(6), 4), 16
 SLOPE_GROUP, SLOPE_X = np.repeat(np.arange(6), 5), np.tile(np.linspace(-1.0, 1.0, 5), 6)
+PLACES = np.linspace(-2.0, 2.0, 30)[:, None]
 TRIALS = np.array([4, 8, 12, 20, 10, 6, 15, 9, 5])
 
 
@@ -72,12 +73,38 @@ def slopes(y):
     return model
 
 
+def smooth(name, variance):
+    """A function at thirty places."""
+    return pm.gp.Latent(cov_func=variance * pm.gp.cov.Matern52(1, 1.0)).prior(name, PLACES)
+
+
+def species(y):
+    """Softmax of three functions."""
+    with pm.Model() as model:
+        logits = pm.math.stack([smooth(f"f{k}", 2.0) for k in range(3)], axis=1)
+        pm.Categorical("y", logit_p=logits, observed=pm.Data("data", y))
+    return model
+
+
+def mean_and_spread(y):
+    """A mean and a log standard deviation."""
+    with pm.Model() as model:
+        spread = pm.math.exp(smooth("g", 1.0) - 1.0)
+        pm.Normal("y", smooth("f", 2.0), spread, observed=pm.Data("data", y))
+    return model
+
+
 MODELS = {
     "random effects, Poisson": (poisson_effects, np.zeros(GROUP.size, int)),
     "AR, negative binomial": (counts_in_time, np.zeros(TIMES, int)),
     "BYM2, binomial": (areas, np.zeros(TRIALS.size, int)),
     "LKJ slopes, normal": (slopes, np.zeros(SLOPE_X.size)),
+    "softmax": (species, np.zeros(len(PLACES), int)),
+    "mean and log sd": (mean_and_spread, np.zeros(len(PLACES))),
 }
+
+# Without hyperparameters draws are apart, and fewer do: of `integrate`.
+OPTIONS = {key: {"draws": 400, "chains": 1} for key in ("softmax", "mean and log sd")}
 
 SCHOOLS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
 SCHOOLS_SD = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])

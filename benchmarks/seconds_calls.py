@@ -135,7 +135,7 @@ def taken(began: np.ndarray, now: np.ndarray) -> Row:
 
 
 def latent_cases() -> dict[str, Any]:
-    """``pm.gp.Latent`` with two hyperparameters, under labels and counts."""
+    """``pm.gp.Latent`` with two hyperparameters, under labels, counts and changing noise."""
 
     from latent_models import Case
 
@@ -154,7 +154,26 @@ def latent_cases() -> dict[str, Any]:
         return model
 
     sizes = [(n, counts) for n in (100, 300) for counts in (False, True)]
-    return {f"{'counts' if c else 'labels'}, {n}": Case(partial(build, n, c)) for n, c in sizes}
+    of_one = {f"{'counts' if c else 'labels'}, {n}": Case(partial(build, n, c)) for n, c in sizes}
+    of_two = {f"mean and log sd, {n}": Case(partial(mean_and_log_sd, n)) for n in (30, 100)}
+    return of_one | of_two
+
+
+def mean_and_log_sd(n: int) -> Any:
+    """Two functions, with two hyperparameters each."""
+    import pymc as pm
+
+    X = np.linspace(-3, 3, n)[:, None]
+    rng = np.random.default_rng([SEED, n])
+    y = np.sin(2 * X[:, 0]) + np.exp(np.cos(X[:, 0]) - 1.0) * rng.standard_normal(n)
+
+    def function(name: str) -> Any:
+        ls, eta = pm.InverseGamma(f"{name}_ls", 3, 2), pm.HalfNormal(f"{name}_eta", 2)
+        return pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls)).prior(name, X)
+
+    with pm.Model() as model:
+        pm.Normal("y", function("f"), pm.math.exp(function("g") - 1.0), observed=y)
+    return model
 
 
 def cases_of(part: str, folder: Path | None) -> Mapping[str, Any]:

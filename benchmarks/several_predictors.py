@@ -52,6 +52,11 @@ def problem(name, n, variance):
             values = rng.normal(drawn(scale), np.exp(LEVEL + drawn()))
             spread = pm.math.exp(LEVEL + prior("g"))
             pm.Normal("y", prior("f", scale), spread, observed=values)
+        elif name == "rate and dispersion":
+            rate, shape = np.exp(1.0 + drawn(scale)), np.exp(1.0 + drawn())
+            counts = rng.poisson(rng.gamma(shape, rate / shape))
+            alpha, mu = pm.math.exp(1.0 + prior("g")), pm.math.exp(1.0 + prior("f", scale))
+            pm.NegativeBinomial("y", mu=mu, alpha=alpha, observed=counts)
         else:
             counts = rng.poisson(np.exp(1.0 + drawn(scale)))
             counts *= rng.uniform(size=n) < expit(1.0 + drawn())
