@@ -105,10 +105,9 @@ class ConditionalPairs(DrawnInPairs):
             eta = (factor[:, self.others] @ others[:, some]).T
             with np.errstate(all="ignore"):
                 _, slope, bend = self.block.expansion(eta)
-                precision = rows.T @ (bend[:, :, None] * rows) + np.eye(r)
-                beyond = ~np.isfinite(precision).all(axis=(1, 2))
-                precision[beyond], slope[beyond] = np.eye(r), 0.0
-                back, log_det = _factorised(precision)
+                beyond = ~(np.isfinite(bend * (rows**2).sum(axis=1)).all(axis=1))
+                bend[beyond], slope[beyond] = 0.0, 0.0
+                back, log_det = _factorised(rows, bend)
                 mean = times(back, times(back.swapaxes(1, 2), slope @ rows))
                 # About this mean: far from it what is left would have no digits.
                 eta.reshape(*slope.shape, -1)[..., place] += mean @ rows.T
@@ -118,14 +117,28 @@ class ConditionalPairs(DrawnInPairs):
                 log_evidence -= 0.5 * (mean**2).sum(axis=1)
             logs[some] = np.where(beyond, np.nan, log_evidence)
             c[self.inner, some] = (mean + times(back, pull + white.T[some])).T
-        return c, np.maximum(np.nan_to_num(logs, nan=_NOTHING), _NOTHING)
+        return c, np.maximum(np.nan_to_num(logs, nan=_NOTHING, posinf=_NOTHING), _NOTHING)
 
 
-def _factorised(precision: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Of P = L L' the inverse of L', and log |P|; of a unit diagonal first, whatever the units."""
+def _factorised(rows: FloatArray, bend: FloatArray) -> tuple[FloatArray, FloatArray]:
+    r"""Of :math:`P = I + F^\top \mathrm{diag}(\tau) F = L L^\top` the inverse of L', and log |P|.
+
+    By Cholesky of a unit diagonal, whatever the units are. Where that fails, beside a diagonal so
+    large that the identity is lost in it, by QR of the rows, of whose roots less is lost.
+    """
+    r = rows.shape[1]
+    precision = rows.T @ (bend[:, :, None] * rows) + np.eye(r)
     scale = np.sqrt(precision.diagonal(axis1=1, axis2=2))
     precision /= scale[:, :, None] * scale[:, None, :]
-    chol = np.linalg.cholesky(precision + _RIDGE * np.eye(precision.shape[1]))
+    precision += _RIDGE * np.eye(r)
+    try:
+        chol = np.linalg.cholesky(precision)
+    except np.linalg.LinAlgError:
+        tall = np.sqrt(np.maximum(bend, 0.0))[:, :, None] * rows
+        tall = np.concatenate([tall, np.broadcast_to(np.eye(r), precision.shape)], axis=1)
+        upper = np.linalg.qr(tall, mode="r")
+        log_det = 2.0 * np.log(np.abs(upper.diagonal(axis1=1, axis2=2))).sum(axis=1)
+        return np.linalg.inv(upper), log_det
     log_det = 2.0 * np.log(scale * chol.diagonal(axis1=1, axis2=2)).sum(axis=1)
     return np.linalg.inv(chol).swapaxes(1, 2) / scale[:, :, None], log_det
 

@@ -149,7 +149,7 @@ def every_block(model: pm.Model, *, joined: bool) -> list[analysis.Block]:
     """
     known = analysis.blocks_under_rows_or_sites(model)
     taken = {name for block in known for name in [*(x.name for x in block.members), *block.below]}
-    for block in analysis.gaussian_blocks(model, taken, {}, analysis.Reach.SEVERAL):
+    for block in analysis.gaussian_blocks(model, taken, {}, analysis.Reach.ONE):
         proper = [x for x in block.members if not isinstance(x.owner.op, FlatRV)]
         if proper:
             known.append(analysis.part_of(model, block, proper))
