@@ -119,9 +119,9 @@ def test_a_model_without_gaussian_variables_is_refused():
 
 
 def test_a_predictor_beside_another_one_is_left_to_other_steps():
-    """Given the log deviations the mean is conjugate; moved together they would never be accepted."""
+    """Given log deviations the mean is conjugate; moved together they would never be accepted."""
     with pm.Model() as model:
-        f, g = pm.Normal("f", shape=4), pm.Normal("g", -1.0, 1.0, shape=4)
-        pm.Normal("y", f, pm.math.exp(g), observed=COUNTS)
+        f, g = pm.Normal("f", shape=12), pm.Normal("g", -1.0, 1.0, shape=12)
+        pm.Normal("y", f, pm.math.exp(g), observed=np.arange(12.0))
         step = sg.ConjugateStep(model=model, compile_kwargs={"mode": PLAIN})
     assert [v.name for v in step.vars] == ["f"]
