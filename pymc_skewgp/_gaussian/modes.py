@@ -22,8 +22,9 @@ from pymc_skewgp._validation import FloatArray
 _NEGLIGIBLE, _MOST, _MOST_NUMBERS = 12.0, 8, 2**27
 # Prior deviations within which factors are looked at, and points there.
 _REACH, _SCAN = 6.0, 97
-# Draws of the prior, the best of which are starts; predictors of all draws at most.
-_DRAWS, _BEST, _PREDICTORS = 256, 8, 2**17
+# Draws of the prior, the best of which are starts, and any of them, which are in smaller modes as
+# well; predictors of all draws at most.
+_DRAWS, _BEST, _ANY, _PREDICTORS = 256, 8, 16, 2**17
 # Coordinates up to which modes are looked for from so many few factors.
 _FEW, _SUBSETS = 8, 24
 # Steps of a climb, what their length is multiplied by, and the gain in nats at which it ends.
@@ -182,13 +183,13 @@ class _Search:
         return self._gaussian(tau, tau * predictors).mean
 
     def _prior_draws(self) -> FloatArray:
-        """The likeliest of some, always the same."""
+        """The likeliest of some, and the first of them, always the same."""
         n, r = self._sites.factor.shape
         count = min(_DRAWS, max(2 * _BEST, _PREDICTORS // max(n, r)))
         draws = np.random.default_rng(0).standard_normal((r, count))
         logs = self._sites(draws)
         logs[np.isnan(logs)] = -np.inf
-        return draws[:, np.argsort(-logs)[:_BEST]]
+        return draws[:, np.union1d(np.argsort(-logs)[:_BEST], np.arange(min(_ANY, count)))]
 
     def _of_few(self) -> FloatArray:
         """Towards as many factors as there are coordinates, always the same ones (RANSAC)."""
