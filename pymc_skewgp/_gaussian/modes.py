@@ -22,8 +22,9 @@ from pymc_skewgp._validation import FloatArray
 _NEGLIGIBLE, _MOST, _MOST_NUMBERS = 12.0, 8, 2**27
 # Prior deviations within which factors are looked at, and points there.
 _REACH, _SCAN = 6.0, 97
-# Draws of the prior, the best of which are starts; predictors of all draws at most.
-_DRAWS, _BEST, _PREDICTORS = 256, 8, 2**17
+# Draws of the prior, the best of which are starts, and any of them, which are in smaller modes as
+# well; predictors of all draws at most.
+_DRAWS, _BEST, _ANY, _PREDICTORS = 256, 8, 16, 2**17
 # Coordinates up to which modes are looked for from so many few factors.
 _FEW, _SUBSETS = 8, 24
 # Steps of a climb, what their length is multiplied by, and the gain in nats at which it ends.
@@ -34,9 +35,10 @@ _DIP, _BETWEEN = 0.5, np.linspace(0.0, 1.0, 11)[1:-1]
 # Squared distance in the climbs' metric, a bound on all curvatures, up to which it falls by less.
 _NEAR = 2.0
 # Nats below its peak from which on a factor is not explained; rounds of looking at these.
-_UNEXPLAINED, _ROUNDS = 4.0, 2
-# Factors that are moved to another of their peaks, and modes from which they are.
-_FLIPPED, _FLIPPED_MODES = 16, 2
+_UNEXPLAINED, _ROUNDS = 4.0, 6
+# Moves of one factor to another of its peaks, and modes from which they are made; part of its
+# variance by which a predictor's factor is left out at most.
+_FLIPPED, _FLIPPED_MODES, _OWN = 16, 4, 0.999
 POWER = 0.4  # of the factors, in a mode's wider Gaussian
 
 
@@ -139,6 +141,7 @@ class _Search:
         second = target.slopes(sites.offset + at)[1]
         self._bound = np.where(np.isfinite(second), -second, 0.0).max(axis=0, initial=0.0)
         self._largest, self._peaks = logs.max(axis=0), _peaks(at, logs)
+        self._at, self._logs = at, logs
         self._metric = self._uphill = self._gaussian(self._bound, np.zeros(sd.size))
 
     def modes(self, mean: FloatArray) -> list[Mode]:
@@ -180,13 +183,13 @@ class _Search:
         return self._gaussian(tau, tau * predictors).mean
 
     def _prior_draws(self) -> FloatArray:
-        """The likeliest of some, always the same."""
+        """The likeliest of some, and the first of them, always the same."""
         n, r = self._sites.factor.shape
         count = min(_DRAWS, max(2 * _BEST, _PREDICTORS // max(n, r)))
         draws = np.random.default_rng(0).standard_normal((r, count))
         logs = self._sites(draws)
         logs[np.isnan(logs)] = -np.inf
-        return draws[:, np.argsort(-logs)[:_BEST]]
+        return draws[:, np.union1d(np.argsort(-logs)[:_BEST], np.arange(min(_ANY, count)))]
 
     def _of_few(self) -> FloatArray:
         """Towards as many factors as there are coordinates, always the same ones (RANSAC)."""
@@ -215,20 +218,37 @@ class _Search:
         )
 
     def _at_other_peaks(self, modes: FloatArray) -> FloatArray:
-        """Starts from the best modes, one factor each at another of its peaks."""
+        """Starts from the best modes, one factor each at another peak given what all others say."""
         if len(self._peaks) == 1:
             return np.zeros((modes.shape[0], 0))
-        first, last = self._peaks[1:]
-        several = np.flatnonzero(first != last)
-        some = several[:: -(-several.size // _FLIPPED)]
         best = modes[:, np.argsort(-self._value(modes))[:_FLIPPED_MODES]]
-        factor = self._sites.factor[some]
-        eta = factor @ best  # (factors, modes)
-        middle = 0.5 * (first + last)[some, None]
-        other = np.where(eta < middle, last[some, None], first[some, None])
-        step = (other - eta) / np.einsum("ij,ij->i", factor, factor)[:, None]
-        found = best[:, None, :] + factor.T[:, :, None] * step
-        return found.reshape(modes.shape[0], -1)
+        return np.hstack([self._with_one_moved(c) for c in best.T])
+
+    def _with_one_moved(self, c: FloatArray) -> FloatArray:
+        """To the highest peaks of a factor times the cavity's Gaussian, which others make."""
+        factor, offset, spread = self._sites.factor, self._sites.offset, self._curved(c).spread
+        eta, half = factor @ c, factor @ spread
+        variance = np.einsum("ij,ij->i", half, half)
+        first, second = (x[0] for x in self._target.slopes((offset + eta)[None]))
+        own = np.clip(-np.nan_to_num(second), 0.0, _OWN / variance)
+        cavity = variance / (1.0 - own * variance)
+        mean = eta - cavity * np.nan_to_num(first)
+        tilted = self._logs - 0.5 * (self._at - mean) ** 2 / cavity
+        here = (
+            self._target.sites.log_prob((offset + eta)[None])[0] - 0.5 * (eta - mean) ** 2 / cavity
+        )
+        i, own = np.nonzero((tilted[1:-1] > tilted[:-2]) & (tilted[1:-1] >= tilted[2:]))
+        below, at, above = (tilted[i + k, own] for k in range(3))
+        # The top of a parabola: a narrow peak is between the points.
+        shift = 0.5 * (below - above) / (below - 2.0 * at + above)
+        step = self._at[1, own] - self._at[0, own]
+        to = self._at[i + 1, own] + shift * step - eta[own]
+        gain = at - 0.25 * (below - above) * shift - here[own]
+        gain[~np.isfinite(gain) | (np.abs(to) < step)] = -np.inf
+        some = np.argsort(-gain)[:_FLIPPED]
+        some = some[gain[some] > -_NEGLIGIBLE]
+        moved = spread @ half[own[some]].T
+        return c[:, None] + moved * (to[some] / variance[own[some]])
 
     def _climbed(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Columns higher up, and their values; without those that are impossible."""
