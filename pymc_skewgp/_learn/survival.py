@@ -142,7 +142,9 @@ class SkewGPSurvival(estimator.OneProcessEstimator):
         def define() -> estimator.Definition:
             start, sigma = {}, 1.0
             if self.distribution != "exponential":
-                sigma, start = pm.HalfNormal("sigma", 2.0 * scale), {"sigma": 0.5 * scale}
+                # Not near 0, where EP means nothing: times are not known to a thousandth.
+                sigma = pm.LogNormal("sigma", np.log(0.5 * scale), 1.0)
+                start = {"sigma": 0.5 * scale}
             level = pm.Normal("level", float(logs.mean()), scale)
             known: Any = kind(sigma)
             known = known if powers is None else Weighted(known, powers)

@@ -528,8 +528,8 @@ def _of_several(
     share = rest / (rest + np.einsum("ij,ij->i", phi, phi))
     if share.max() > _MOST_REST:
         raise ApproximationError(
-            f"up to {share.max():.2g} of the variance of f at a row is its own, as by WhiteNoise in "
-            "the kernel or of few features, which a likelihood of several functions does not take: "
+            f"up to {share.max():.2g} of the variance of f at a row is its own, as by WhiteNoise "
+            "in the kernel or of few features, which a likelihood of several functions refuses: "
             "write white noise as a variable of a model; under an approximation give more "
             "features, as sg.approximations.Inducing(m) has m of them."
         )
