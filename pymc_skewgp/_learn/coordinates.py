@@ -283,7 +283,7 @@ def coordinates_of(
         if not isinstance(rv.owner.op, BernoulliRV):
             raise DiscreteHyperparameterError(
                 f"{rv.name} is discrete: only pm.Bernoulli variables can be learnt, by trying "
-                "every value. Give it a value with pm.do."
+                "every value. Give it a value with pm.do, or use pm.sample."
             )
     if not values and not may_be_none:
         raise ValueError(

@@ -152,6 +152,11 @@ def _as_rows(model: pm.Model, new: Mapping[str, Any]) -> NewData:
                 f"new rows of {name!r} must have the shape (t, *{old.shape[1:]}) of its old ones, "
                 f"which are {old.shape}; got {rows.shape}."
             )
+        if rows.dtype.kind in "US":
+            raise ValueError(
+                f"new rows of {name!r} must be numbers as its old ones, got {str(rows.flat[0])!r}. "
+                "Where these are labels, give their places in the coords."
+            )
         values[name] = rows.astype(old.dtype)
         if rows.dtype.kind == "f" and not np.array_equal(values[name], rows, equal_nan=True):
             raise ValueError(

@@ -1,5 +1,6 @@
 """`predict`: one way to new rows from every result."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,6 +32,10 @@ from pymc_skewgp._validation import Seed, as_count, as_generator
 _GROUPS = ("predictions", "predictions_summary", "predictions_constant_data")
 _DRAWS, _CHAINS = 1000, 4
 _JITTER = 1e-6  # as pm.gp has it
+_NAMES_OF_A_PROCESS = (
+    "Xnew has names, of pm.Data of a model, and the result is of a SkewGP: give an array of new "
+    "inputs, sg.predict(result, Xnew), and beside it what rows have of their own, as exposure=..."
+)
 _OF_MANY_ROWS = (
     "f of an approximated prior, or of more rows than it is drawn at, does not go on from its "
     "draws: give the new inputs in the call, sg.integrate(gp, X, y, Xnew=Xnew)."
@@ -199,6 +204,8 @@ def _predicted(
     if isinstance(result, HyperparameterFit):
         data = given.known(result.n_observed)
         if isinstance(data.model, SkewGP):
+            if isinstance(Xnew, Mapping):
+                raise ValueError(_NAMES_OF_A_PROCESS)
             own = {"coregion": data.coregion, "weights": data.weights}
             at = posterior_of(data.model, data.X, data.y, data.likelihood, result.point, **own)
             return _of_posterior(at, Xnew, how, of_rows)
@@ -267,6 +274,8 @@ class _Given(NamedTuple):
             found = pm.Model.get_context(error_if_none=False)
         if is_wrapped(found):
             raise TypeError(_no_process(found))
+        if found is None and of is not None:
+            raise ValueError(_NAMES_OF_A_PROCESS)
         if found is None:
             raise ValueError(
                 "Xnew has names, of pm.Data of a model, and the result does not know its model: "
@@ -410,9 +419,11 @@ def _drawn_at_point(
     """Draws of a model's latent variables at the optimum of the others."""
     names = {rv.name for rv in model.free_RVs} & set(fit.point)
     point = {name: fit.point[name] for name in sorted(names)}
-    found = integrate(
-        pm.do(model, point), draws=draws, chains=chains, random_seed=rng, progressbar=False
-    )
+    with warnings.catch_warnings():
+        # A copy whose GP objects would make variables of the old model: they make none.
+        warnings.filterwarnings("ignore", "Detected variables likely created by GP", UserWarning)
+        known = pm.do(model, point)
+    found = integrate(known, draws=draws, chains=chains, random_seed=rng, progressbar=False)
     posterior = found["posterior"].to_dataset()
     shape = chains, draws
     for name, x in point.items():

@@ -580,7 +580,10 @@ def learn(
         problem = _model_objective(data, settings, start)
     else:
         found = type(data.model).__name__
-        raise TypeError(f"model must be a pm.Model or a SkewGP, got {found}.")
+        raise TypeError(
+            f"model must be a pm.Model or a SkewGP, got {found}. For a pm.gp.Latent give the model "
+            "with its prior and the data, or write sg.SkewGP in its place."
+        )
     part = coarse_part(problem, settings, rng)
     coordinates = problem.objective.coordinates
     if of_process:

@@ -347,7 +347,8 @@ def as_labels(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> NDArray
     shown = ", ".join(map(repr, found[:5].tolist())) + (", ..." if found.size > 5 else "")
     raise ValueError(
         f"{name} must hold two classes coded 0 and 1 (or -1 and 1); found {found.size} value(s): "
-        f"{shown}. For other codes use ({name} == positive_class)."
+        f"{shown}. For other codes use ({name} == positive_class); counts, ratings, values and "
+        "duels have likelihoods of their own, such as likelihoods.Poisson()."
     )
 
 

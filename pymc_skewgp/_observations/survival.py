@@ -300,6 +300,18 @@ def limits_of(y: Data) -> FloatArray:
     return np.column_stack([y, y, np.zeros(y.size)]) if y.ndim == 1 else y
 
 
+def _refuse_events(given: FloatArray) -> None:
+    """Events beside times are no limits, and would be read as such: (1, 5) as between 1 and 5."""
+    if given.shape[1] == 2 and np.isfinite(given).all():
+        for column in given.T:
+            if np.array_equal(np.unique(column), [0, 1]):
+                raise ValueError(
+                    "y has a column of 0 and 1 beside finite numbers: these are events and times, "
+                    "and two columns are limits. Give an array with fields, or "
+                    "np.column_stack([time, np.where(event, time, np.inf)])."
+                )
+
+
 def _as_limits(given: FloatArray, n: int) -> FloatArray:
     if given.shape not in ((n, 2), (n, 3)):
         raise ValueError(
@@ -311,6 +323,7 @@ def _as_limits(given: FloatArray, n: int) -> FloatArray:
             f"y holds {int(np.isnan(given).sum())} NaN(s): the upper limit of a time that was "
             "censored is inf, the lower limit 0 where nothing is known, and so is no late entry."
         )
+    _refuse_events(given)
     low, high, entry = np.column_stack([given, np.zeros(n)])[:, :3].T
     base.refuse_rows("lower limits in y", low, low < 0, "be 0 or more")
     base.refuse_rows("lower limits in y", low, low > high, "not exceed upper ones", ": swap them")

@@ -206,6 +206,8 @@ REFUSED = {
         ({"distribution": "gamma"}, "distribution must be one of weibull, exponential"),
         ({}, "y must be positive; row 1 has 0", np.r_[1.0, 0.0, np.ones(14)]),
         ({}, "be 0 or more; row 0", np.ones(16), -np.ones(16)),
+        ({}, "these are events and times", np.column_stack([np.arange(16) % 2, np.arange(1, 17)])),
+        ({}, "these are events and times", np.column_stack([np.arange(1, 17), np.arange(16) % 2])),
     ],
     sg.SkewGPPreference: [
         ({}, "a comparison compares different items", [[0, 0]]),

@@ -235,6 +235,7 @@ class TestRefusals:
         draws = {"sd": 1.0, "u": [0.0, 1.0], "slope": 1.0}
         self.refused(model, {"z": [1]}, r"Xnew names z; the pm\.Data .* group_of, x", **draws)
         self.refused(model, {}, "Xnew names nothing", **draws)
+        self.refused(model, {"x": ["a"]}, "must be numbers as its old ones, got 'a'", **draws)
         self.refused(model, {"x": [[1.0]]}, "new rows of 'x' must have the shape", **draws)
         self.refused(model, {"x": [1.0]}, "had group_of: name them too", **draws)
         self.refused(model, {"x": [1.0], "group_of": [2]}, "New groups need their labels", **draws)

@@ -281,6 +281,8 @@ class TestOtherResults:
             gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ls")))
         own = {"likelihood": sg.likelihoods.Gaussian(0.3), "random_seed": 1}
         fit = sg.find_hyperparameters(gp, X, Y, quiet=True, **own, **QUIET)
+        with pytest.raises(ValueError, match="of a SkewGP: give an array"):
+            sg.predict(fit, {"x": XNEW})
         found = summary(sg.predict(fit, XNEW, draws=0))
         mean, cov, _ = regression(float(fit.point["ls"]))
         np.testing.assert_allclose(found["f_mean"], mean, rtol=1e-8)
@@ -409,7 +411,7 @@ class TestRefusals:
             sg.predict(sg.SkewGPClassifier(), XNEW)
         with pytest.raises(TypeError, match=r"a SkewGP or a pm\.gp\.Latent, got HSGP"):
             sg.predict(dt, XNEW, gp=pm.gp.HSGP(m=[5], c=2.0, cov_func=gp.cov_func))
-        with pytest.raises(ValueError, match="does not know its model"):
+        with pytest.raises(ValueError, match="of a SkewGP: give an array"):
             sg.predict(dt, {"x": XNEW})
 
     def test_numbers_of_rows(self, integrated):

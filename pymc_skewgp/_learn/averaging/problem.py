@@ -329,7 +329,10 @@ def integration_problem(
         own = in_covariance_coordinates(model.root)
         return problem_of_model(own, collapse_model(own, drawn=drawn), start)
     if not isinstance(model, SkewGP):
-        raise TypeError(f"model must be a pm.Model or a SkewGP, got {type(model).__name__}.")
+        raise TypeError(
+            f"model must be a pm.Model or a SkewGP, got {type(model).__name__}. For a pm.gp.Latent "
+            "give the model with its prior and the data, or write sg.SkewGP in its place."
+        )
     rng = np.random.default_rng(0)  # of the part that starts are tried on
     found = problem.process_objective(data, None, rng, start, averaged=True, drawn=drawn)
     origins = found.objective.coordinates.each_pattern(found.origin)

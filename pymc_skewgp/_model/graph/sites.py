@@ -474,7 +474,8 @@ def _at_predictor(log_prob: Any, xs: list[Any], data: Any) -> _Split | entrywise
         eta = pt.tensor("eta", dtype="float64", shape=log_prob.type.shape)
         try:
             own = entrywise.checked_by_entry(entrywise.rebuilt(log_prob, {predictor: eta}), eta)
-        except ValueError:  # of another length, which its type does not say: not of the rows
+        # Of another length, which its type may not say, or of length 1 and dropped: not of rows.
+        except (TypeError, ValueError):
             continue
         found = entrywise.coupling(own, eta)
         if found is not None:
