@@ -347,8 +347,10 @@ def drawn_functions(
 
 
 def drawn_nodes(mixture: Mixture, rows: IntArray, rng: np.random.Generator) -> Nodes:
-    """Values of f from each component."""
-    copies = -(-_VALUES // mixture.weights.size)
+    """Values of f from each component; one where it is known given that."""
+    several = mixture.covariance
+    known = several is not None and not several[rows].any()
+    copies = 1 if known else -(-_VALUES // mixture.weights.size)
     f = drawn_functions(mixture, rows, copies, rng)
     weights = np.broadcast_to(np.repeat(mixture.weights / copies, copies), f.shape[:2])
     return Nodes(f, weights, weights, None, np.full(copies, 1.0 / copies))
@@ -389,3 +391,22 @@ def function_average(
         average = nodes.total(values)[0]
         found[:, rows] = average, average_error(mixture, nodes.each(values) - average[:, None])
     return found[0], found[1]
+
+
+def function_forecasts(mixture: Mixture, moments: ConditionalMoments) -> dict[str, FloatArray]:
+    """``y_mean`` and ``y_sd`` with their errors, from moments given K functions, (..., K)."""
+    rng, found = np.random.default_rng(0), np.empty((4, n_points_of(mixture)))
+    for part in parts_of(mixture, found.shape[1], _LONG / STEP):
+        rows = np.arange(found.shape[1])[part]
+        nodes = drawn_nodes(mixture, rows, rng)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, sd = moments(nodes.f)
+            average = nodes.total(mean)[0]
+            square = sd**2 + (mean - average[:, None]) ** 2
+            variance = nodes.total(square)[0]
+            each = (nodes.each(x) - y[:, None] for x, y in ((mean, average), (square, variance)))
+            error, of_variance = (average_error(mixture, x) for x in each)
+            spread = np.sqrt(variance)
+            of_sd = of_variance / (2.0 * np.where(spread > 0, spread, 1.0))
+        found[:, rows] = average, error, spread, of_sd
+    return dict(zip(_NAMES, found, strict=True))

@@ -17,9 +17,9 @@ from pymc_skewgp import _validation as check
 from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.binary import as_successes, as_trials, log_choose
 from pymc_skewgp._observations.forecasts import (
-    drawn_forecasts,
     drawn_quantiles,
     function_average,
+    function_forecasts,
 )
 from pymc_skewgp._observations.likelihood import Data, Mixture
 from pymc_skewgp._observations.log_link import as_exposure, draw_counts, exposure_of_new, mean_of
@@ -50,6 +50,10 @@ class _TwoFunctions(ClosedFormSites):
     @abstractmethod
     def derivatives(self, y: Data, f: FloatArray, g: FloatArray) -> _Derivatives:
         """Of it."""
+
+    @abstractmethod
+    def moments(self, f: FloatArray, g: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of a new value."""
 
     @abstractmethod
     def given(
@@ -96,7 +100,7 @@ class _TwoFunctions(ClosedFormSites):
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
         """``y_mean`` and ``y_sd`` with their errors."""
-        return drawn_forecasts(mixture, self._drawn)
+        return function_forecasts(mixture, lambda x: self.moments(*self._split(x)))
 
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
         """``y_quantile`` with its error."""
@@ -170,6 +174,10 @@ class HeteroscedasticGaussian(_TwoFunctions):
         precision = np.exp(-2.0 * g)
         off, square = (y - f) * precision, (y - f) ** 2 * precision
         return (off, square - 1.0), (-precision, -2.0 * off, -2.0 * square)
+
+    def moments(self, f: FloatArray, g: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See `_TwoFunctions`."""
+        return f, np.exp(g)
 
     def given(
         self, f: FloatArray, g: FloatArray, rng: np.random.Generator, new: bool = False
@@ -260,6 +268,11 @@ class ZeroInflatedPoisson(_TwoFunctions):
         first = np.where(zero, 0.0, y) - np.nan_to_num(rest, nan=0.0), extra - share
         second = -np.nan_to_num(rest, nan=0.0) + bend, cross, both - share * expit(-g)
         return first, second
+
+    def moments(self, f: FloatArray, g: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See `_TwoFunctions`."""
+        mu = mean_of(f, exposure_of_new(self.exposure))
+        return expit(-g) * mu, np.sqrt(expit(-g) * mu * (1.0 + expit(g) * mu))
 
     def given(
         self, f: FloatArray, g: FloatArray, rng: np.random.Generator, new: bool = False
@@ -364,6 +377,11 @@ class BetaBinomial(_TwoFunctions):
         fg = in_f + q * second[0] - p * second[1]
         gg = in_g + second[0] + second[1] - second[2]
         return (in_f, in_g), (ff, fg, gg)
+
+    def moments(self, f: FloatArray, g: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See `_TwoFunctions`."""
+        n, phi = self._new_trials, np.exp(np.clip(g, *_LOG_PRECISIONS))
+        return n * expit(f), np.sqrt(n * expit(f) * expit(-f) * ((phi + n) / (phi + 1.0)))
 
     def given(
         self, f: FloatArray, g: FloatArray, rng: np.random.Generator, new: bool = False

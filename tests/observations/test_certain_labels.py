@@ -39,7 +39,7 @@ def test_labels_and_duels():
         some = mixture(seed)
         for found in (
             interval_probability(some, 0.0, np.inf),
-            difference_probability(some.means, np.ones(3), some, 1.0, 0.0),
+            difference_probability(some.means, np.ones(3), some, 1.0, 0.0, np.inf),
         ):
             assert (found.value <= 1.0).all()
             np.testing.assert_allclose(found.value, 1.0, rtol=1e-15)

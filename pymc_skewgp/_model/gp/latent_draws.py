@@ -316,8 +316,10 @@ def _averages(
             found |= deviation(stem, x, each[f"{stem}_mean"])
         else:
             found |= averages(name, x)
-    if probs.size and "y" in predicted and f.ndim == 3:
-        at = base.Mixture(np.zeros((1, 1)), np.ones(1), np.ones(1))
+    if probs.size and "y" in predicted:
+        k = f.shape[3] if f.ndim == 4 else 1
+        at = base.Mixture(np.zeros((k, 1)), np.ones(k), np.ones(1))
+        at = at if k == 1 else replace(at, covariance=np.eye(k)[None])
         if new.first.quantiles(likelihood, at, probs[:1]):  # which labels have none of
             every = summary_of_draws("y", predicted["y"], probs)
             found |= {name: x for name, x in every.items() if "_quantile" in name}
