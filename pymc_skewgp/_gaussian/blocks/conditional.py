@@ -34,8 +34,8 @@ from pymc_skewgp._validation import FloatArray
 _OF_PRIOR = 0.1
 # Log weight of draws of the prior that are beyond double precision: no end of the likelihood.
 _NOTHING = -1e300
-# Of a correlation matrix, which makes it regular.
-_RIDGE = 1e-15
+# Of a correlation matrix, which makes it regular; root of a diagonal that the identity is lost in.
+_RIDGE, _LARGE = 1e-15, 1e6
 # Numbers of the precisions of all draws at a time.
 _AT_ONCE = 2**21
 
@@ -131,16 +131,22 @@ def _factorised(rows: FloatArray, bend: FloatArray) -> tuple[FloatArray, FloatAr
     scale = np.sqrt(precision.diagonal(axis1=1, axis2=2))
     precision /= scale[:, :, None] * scale[:, None, :]
     precision += _RIDGE * np.eye(r)
+    large = np.zeros(len(scale), dtype=bool)
     try:
         chol = np.linalg.cholesky(precision)
     except np.linalg.LinAlgError:
-        tall = np.sqrt(np.maximum(bend, 0.0))[:, :, None] * rows
-        tall = np.concatenate([tall, np.broadcast_to(np.eye(r), precision.shape)], axis=1)
-        upper = np.linalg.qr(tall, mode="r")
-        log_det = 2.0 * np.log(np.abs(upper.diagonal(axis1=1, axis2=2))).sum(axis=1)
-        return np.linalg.inv(upper), log_det
+        large = scale.max(axis=1) > _LARGE
+        precision[large] = np.eye(r)
+        chol = np.linalg.cholesky(precision)
     log_det = 2.0 * np.log(scale * chol.diagonal(axis1=1, axis2=2)).sum(axis=1)
-    return np.linalg.inv(chol).swapaxes(1, 2) / scale[:, :, None], log_det
+    back = np.linalg.inv(chol).swapaxes(1, 2) / scale[:, :, None]
+    if large.any():
+        tall = np.sqrt(np.maximum(bend[large], 0.0))[:, :, None] * rows
+        eye = np.broadcast_to(np.eye(r), (len(tall), r, r))
+        upper = np.linalg.qr(np.concatenate([tall, eye], axis=1), mode="r")
+        log_det[large] = 2.0 * np.log(np.abs(upper.diagonal(axis1=1, axis2=2))).sum(axis=1)
+        back[large] = np.linalg.inv(upper)
+    return back, log_det
 
 
 def conditional_pairs(block: SeveralBlock, gaussian: CoordinateGaussian) -> ConditionalPairs | None:
