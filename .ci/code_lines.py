@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # Folder: most lines of code, most files.
-MOST = {"pymc_skewgp": (34_775, 165), "tests": (26_417, 196)}
+MOST = {"pymc_skewgp": (37_420, 174), "tests": (28_440, 205)}
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
