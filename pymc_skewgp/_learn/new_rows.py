@@ -209,7 +209,7 @@ def _said_what_lacks(model: pm.Model, rows: NewData) -> Iterator[None]:
             if x.name not in rows.values
             and x not in observed
             and x.ndim
-            and int(x.shape[0].eval()) in n
+            and int(x.shape[0].eval(mode=PLAIN)) in n
         ]
         raise ValueError(
             "the model does not go together with the new rows. "
@@ -267,7 +267,7 @@ class _LongerModel:
                     continue
                 found.append(Longer(rv.name, tail, axis, self._shape(tail)[axis]))
         for rv in model.observed_RVs:
-            old = np.asarray(model.rvs_to_values[rv].eval())
+            old = np.asarray(model.rvs_to_values[rv].eval(mode=PLAIN))
             new = self._resized(rv, old.shape)
             axis = _grown(rv.name, old.shape, self._shape(new))
             if axis is not None:

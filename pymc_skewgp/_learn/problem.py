@@ -23,7 +23,7 @@ from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process, pymc_model
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
-from pymc_skewgp._model.ops.plain_mode import untraced
+from pymc_skewgp._model.ops.plain_mode import PLAIN, untraced
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior.data_blocks import Arrays
@@ -66,13 +66,14 @@ class Observed(int):
         """Of a model, or of a SkewGP and its data."""
         model = pymc_model(of.model)
         if isinstance(model, pm.Model):
-            every = [model.rvs_to_values[rv].eval() for rv in model.observed_RVs]
+            every = [model.rvs_to_values[rv].eval(mode=PLAIN) for rv in model.observed_RVs]
         elif is_dask(of.y):
             every = [of.y]
         else:
             every = [y for _, y, _ in kinds_of(of.X, of.y, of.likelihood).values()]
         # Of chunks whose sizes are not known there is no number.
-        count = int(np.nan_to_num(sum(np.size(y) for y in every if y is not None)))
+        sizes = (y.size if is_dask(y) else np.size(y) for y in every if y is not None)
+        count = int(np.nan_to_num(sum(sizes)))
         found = super().__new__(cls, count)
         found.of = of
         return found
