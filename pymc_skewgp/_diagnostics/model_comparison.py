@@ -16,9 +16,9 @@ from pymc_skewgp._learn.problem import (
     Observed,
     TrainingData,
     names_of_likelihoods,
+    observed_values,
 )
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
-from pymc_skewgp._posterior.prior import kinds_of
 from pymc_skewgp._validation import FloatArray
 
 
@@ -191,7 +191,7 @@ def _evidence(name: str, result: Any) -> Evidence:
         value, error, _, k = result.log_marginal_likelihood
         improper, n = ", ".join(result.improper_priors), result.n_observed
         of = n.of if isinstance(n, Observed) else None
-        known = None if of is None else _ordered(_data_of(of))
+        known = None if of is None else _ordered([np.ravel(y) for y in observed_values(of)])
         fractional = of is not None and FRACTIONAL in _likelihoods(of)
         return Evidence(value, error, k, int(n), known, fractional, improper, True)
     if not isinstance(result, DataTree):
@@ -211,14 +211,6 @@ def _evidence(name: str, result: Any) -> Evidence:
     improper = str(attrs.get("improper_priors", ""))
     n = sum(x.size for x in values)
     return Evidence(*numbers, k, n, _ordered(values), fractional, improper)
-
-
-def _data_of(of: TrainingData) -> list[Any]:
-    if of.X is None:
-        model = of.model
-        return [np.ravel(model.rvs_to_values[rv].eval()) for rv in model.observed_RVs]
-    kinds = kinds_of(of.X, of.y, of.likelihood).values()
-    return [np.ravel(np.asarray(y)) for _, y, _ in kinds if y is not None]
 
 
 def _likelihoods(of: TrainingData) -> str:

@@ -20,7 +20,7 @@ from pymc_skewgp._learn.rows.rows_objective import approximation_of, latent_grap
 from pymc_skewgp._model.gp.exact_posterior import can_be_integrated, inputs_of
 from pymc_skewgp._model.gp.process import as_coregion_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process, pymc_model
+from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process, unwrapped
 from pymc_skewgp._model.graph.data_rows import KnownData
 from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN, untraced
@@ -49,6 +49,17 @@ class TrainingData(NamedTuple):
     weights: Any = None
 
 
+def observed_values(of: TrainingData) -> list[Any]:
+    """Of each observed variable of a model, or of data of each kind."""
+    model = unwrapped(of.model)
+    if isinstance(model, pm.Model):
+        return [model.rvs_to_values[rv].eval(mode=PLAIN) for rv in model.observed_RVs]
+    if is_dask(of.y):
+        return [of.y]
+    every = (y for _, y, _ in kinds_of(of.X, of.y, of.likelihood).values())
+    return [y for y in every if y is not None]
+
+
 class Observed(int):
     """How many numbers a result is of; and of what, in the process that computed it.
 
@@ -64,15 +75,8 @@ class Observed(int):
 
     def __new__(cls, of: TrainingData) -> Self:
         """Of a model, or of a SkewGP and its data."""
-        model = pymc_model(of.model)
-        if isinstance(model, pm.Model):
-            every = [model.rvs_to_values[rv].eval(mode=PLAIN) for rv in model.observed_RVs]
-        elif is_dask(of.y):
-            every = [of.y]
-        else:
-            every = [y for _, y, _ in kinds_of(of.X, of.y, of.likelihood).values()]
         # Of chunks whose sizes are not known there is no number.
-        sizes = (y.size if is_dask(y) else np.size(y) for y in every if y is not None)
+        sizes = (y.size if is_dask(y) else np.size(y) for y in observed_values(of))
         count = int(np.nan_to_num(sum(sizes)))
         found = super().__new__(cls, count)
         found.of = of

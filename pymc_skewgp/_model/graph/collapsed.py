@@ -614,16 +614,21 @@ def is_wrapped(model: Any) -> bool:
     return hasattr(model, "backend") and callable(getattr(model, "build", None))
 
 
-def pymc_model(model: Any) -> Any:
-    """The model of PyMC inside, built where that was to come; anything else as it is.
+def unwrapped(model: Any) -> Any:
+    """The model of PyMC inside, built where that was to come; anything else as it is."""
+    if not is_wrapped(model):
+        return model
+    if not model.built:
+        model.build()
+    return model.backend.model
 
-    Functions by `SkewGP.prior` that data see in a product, or as several predictors, are Gaussian
-    variables in it.
+
+def pymc_model(model: Any) -> Any:
+    """`unwrapped`, in which functions by `SkewGP.prior` may be Gaussian variables.
+
+    They are where data see them in a product, or as several predictors.
     """
-    if is_wrapped(model):
-        if not model.built:
-            model.build()
-        model = model.backend.model
+    model = unwrapped(model)
     return _with_gaussian_functions(model) if isinstance(model, pm.Model) else model
 
 
