@@ -243,9 +243,9 @@ def _of_block(
     of_block = f"of block {number}"
 
     def add(name: str, role: str, note: str) -> None:
-        found.append(
-            ExplainedVariable(name, distribution_name(model[name]), role, sizes[name], note)
-        )
+        rv = model[name]
+        kind = "Potential" if rv in model.potentials else distribution_name(rv)
+        found.append(ExplainedVariable(name, kind, role, sizes.get(name, 1), note))
 
     for member in block.members:
         add(member.name, f"block {number}", _of_member(member))
@@ -254,19 +254,9 @@ def _of_block(
     for known in block.sites:
         seen = "one predictor" if known.width == 1 else f"{known.width} predictors"
         if known.is_coupled:
-            note = f"{of_block}: one log density of all {seen} (Newton)"
-            kind = "Potential" if model[known.name] in model.potentials else None
-            found.append(
-                ExplainedVariable(
-                    known.name,
-                    kind or distribution_name(model[known.name]),
-                    "factor",
-                    sizes.get(known.name, 1),
-                    note,
-                )
-            )
-            continue
-        add(known.name, "factors", f"{of_block}: log p(y | {seen})")
+            add(known.name, "factor", f"{of_block}: one log density of all {seen} (Newton)")
+        else:
+            add(known.name, "factors", f"{of_block}: log p(y | {seen})")
     for rv in block.predicted:
         add(rv.name, "prediction", f"{of_block}: drawn given the rest")
     names = {x.name for x in block.rest}

@@ -237,9 +237,13 @@ def systematic_resample(log_weights: FloatArray, n: int, rng: np.random.Generato
 
 def resample_together(log_weights: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
     """The same with copies side by side, where the effective sample size of a chain sees them."""
-    chosen = systematic_resample(log_weights, n, rng)
-    place = rng.random(log_weights.size)
-    return chosen[np.argsort(place[chosen], kind="stable")]
+    return together(systematic_resample(log_weights, n, rng), log_weights.size, rng)
+
+
+def together(chosen: IntArray, size: int, rng: np.random.Generator) -> IntArray:
+    """Rows of indices of `size` draws in random order, but that copies stay side by side."""
+    order = np.argsort(rng.random(size)[chosen], axis=-1, kind="stable")
+    return np.take_along_axis(chosen, order, axis=-1)
 
 
 def metropolis_resample(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:

@@ -14,7 +14,13 @@ from pymc_skewgp._gaussian.blocks.beside import RowsBeside, refuse_contradictory
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
 from pymc_skewgp._gaussian.covariance import predictor_covariance
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
-from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates, systematic_resample
+from pymc_skewgp._gaussian.weights import (
+    Estimate,
+    IntArray,
+    add_estimates,
+    systematic_resample,
+    together,
+)
 from pymc_skewgp._observations.likelihood import Derivative, Values
 from pymc_skewgp._observations.observations import Observations, equal_rows
 from pymc_skewgp._observations.sites import Sites
@@ -141,11 +147,8 @@ class FunctionFit:
         refuse_method(method)
         latent = self.sampler.singles(count, rng)
         chosen = resampled(latent, shape, rng)
-        # A coordinate of evenly spaced points goes up and down with their order: chains in no
-        # order, but that copies stay side by side.
-        place = rng.random(latent.log_weights.size)
-        order = np.argsort(place[chosen], axis=1, kind="stable")
-        return latent, np.take_along_axis(chosen, order, axis=1)
+        # A coordinate of evenly spaced points goes up and down with their order.
+        return latent, together(chosen, latent.log_weights.size, rng)
 
     def draw(
         self,

@@ -168,12 +168,8 @@ def conditional_pairs(block: SeveralBlock, gaussian: CoordinateGaussian) -> Cond
 
 # Pairs under factors of several predictors weigh less alike: so many times as many take less time
 # than to temper, and their error is larger than what tails hold that they miss.
-_SEVERAL, _MOST_UNSEEN, _MORE, _MORE_OTHERS = (
-    replace(DEFAULT, large=0, accept_large=0.1),
-    0.02,
-    8,
-    4,
-)
+_SEVERAL = replace(DEFAULT, large=0, accept_large=0.1)
+_MOST_UNSEEN, _MORE, _MORE_OTHERS = 0.02, 8, 4
 
 
 def block_sampler(gaussian: CoordinateGaussian, blocks: Blocks) -> SiteSampler:

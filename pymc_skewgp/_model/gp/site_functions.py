@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import cloudpickle
@@ -540,12 +540,11 @@ class DistributionSites(sites.SiteLikelihood):
 
     def n_functions(self, y: Data) -> int:
         """K."""
-        return len(graphs.predictor_names(self._distribution))
+        return len(self._names)
 
     def coords(self, y: Data) -> dict[str, Sequence[Any]]:
         """Names of the functions, where there are several."""
-        names = graphs.predictor_names(self._distribution)
-        return {"function": names} if len(names) > 1 else {}
+        return {"function": self._names} if len(self._names) > 1 else {}
 
     def gaussian_in(self, y: Data) -> int | None:
         """See `SiteLikelihood`."""
@@ -553,8 +552,11 @@ class DistributionSites(sites.SiteLikelihood):
 
     def _flat(self, f: FloatArray) -> FloatArray:
         """The functions at a row one after the other."""
-        several = len(graphs.predictor_names(self._distribution)) > 1
-        return f.reshape(*f.shape[:-2], -1) if several else f
+        return f.reshape(*f.shape[:-2], -1) if len(self._names) > 1 else f
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return graphs.predictor_names(self._distribution)
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
