@@ -418,7 +418,7 @@ ROWS = (
             ({}, [[1, 1], [2, 1], [1, 1]], "lower limits in y must not exceed upper ones; row 1"),
             ({}, [[1, 1], [1, np.nan], [1, 1]], r"y holds 1 NaN\(s\)"),
             ({}, [[1, 1], [-1, 1], [1, 1]], "lower limits in y must be 0 or more; row 1"),
-            ({}, [[1, 1], [0, 0], [1, 1]], "seen must be positive and finite; row 1"),
+            ({}, [[1, 1], [0, 0], [2, 2]], "seen must be positive and finite; row 1"),
             ({}, [[1, 1, 0], [1, 1, 2], [1, 1, 1]], "entries in y must be before the event; row 1"),
             ({}, [[1, 1, 0], [1, 1, -2], [1, 1, 1]], "entries in y must be 0 or more; row 1"),
             ({}, np.zeros(3, [("a", float), ("b", float)]), "one that is boolean.*got a, b"),
