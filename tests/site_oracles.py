@@ -4,13 +4,14 @@ And likelihoods of sites for tests, written apart from those of the package.
 """
 
 from collections.abc import Callable
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 from likelihood_oracles import function_grid
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
-from scipy.special import expit, gammaln, ndtr, ndtri
+from scipy.special import expit, gammaln, logsumexp, ndtr, ndtri, softmax
 
 from pymc_skewgp._observations.sites import SiteLikelihood
 
@@ -120,25 +121,32 @@ class Student(_Sites):
         return first, second
 
 
-class TwoNormals(_Sites):
-    """y = f + apart or f - apart, each with its probability, plus normal noise."""
+class Kinds(_Sites):
+    """y = f + shift + normal noise, of each value one of several kinds (share, shift, sd)."""
 
-    def __init__(self, apart=1.5, scale=0.4, share=0.5):
-        self.apart, self.scale, self.share = apart, scale, share
+    def __init__(self, *kinds):
+        self.share, self.shift, self.scale = np.array(kinds).T
 
     def _parts(self, y, f):
-        off = np.stack([y - f - self.apart, y - f + self.apart]) / self.scale
-        shares = np.log([self.share, 1.0 - self.share]).reshape(2, *[1] * np.ndim(f))
-        return off, stats.norm.logpdf(off) - np.log(self.scale) + shares
+        off = (np.asarray(y - f)[..., None] - self.shift) / self.scale
+        return off, stats.norm.logpdf(off) + np.log(self.share / self.scale)
 
     def log_likelihood(self, y, f):
-        return np.logaddexp(*self._parts(y, f)[1])
+        return logsumexp(self._parts(y, f)[1], axis=-1)
 
     def slopes(self, y, f):
         off, logs = self._parts(y, f)
-        own = np.exp(logs - np.logaddexp(*logs))
-        first = (own * off).sum(axis=0) / self.scale
-        return first, (own * (off**2 - 1.0)).sum(axis=0) / self.scale**2 - first**2
+        own = softmax(logs, axis=-1)
+        first = (own * off / self.scale).sum(axis=-1)
+        return first, (own * (off**2 - 1.0) / self.scale**2).sum(axis=-1) - first**2
+
+
+class TwoNormals(Kinds):
+    """y = f + apart or f - apart, each with its probability, plus normal noise."""
+
+    def __init__(self, apart=1.5, scale=0.4, share=0.5):
+        super().__init__((share, apart, scale), (1.0 - share, -apart, scale))
+        self.apart, self.scale = apart, np.float64(scale)
 
 
 class Lapses(_Sites):
@@ -159,6 +167,50 @@ class Lapses(_Sites):
         sign, p, scaled, total = self._parts(y, f)
         first = sign * scaled * (1.0 - p) / total
         return first, first * sign * (1.0 - 2.0 * p) - first**2
+
+
+def posterior_of_kinds(K: FloatArray, y: FloatArray, kinds: Kinds) -> SitePosterior:
+    """f ~ N(0, K), by the sum over the kinds of all values."""
+    every = np.array(list(product(range(kinds.share.size), repeat=y.size)))
+    logs, means, squares = [], [], []
+    for own in every:
+        S, off = K + np.diag(kinds.scale[own] ** 2), y - kinds.shift[own]
+        gain = np.linalg.solve(S, K)
+        logs.append(np.log(kinds.share[own]).sum() + stats.multivariate_normal(cov=S).logpdf(off))
+        means.append(off @ gain)
+        squares.append(means[-1] ** 2 + K.diagonal() - np.einsum("ij,ij->j", K, gain))
+    p, mean = softmax(logs), softmax(logs) @ np.array(means)
+    sd = np.sqrt(p @ np.array(squares) - mean**2)
+    return SitePosterior(float(logsumexp(logs)), mean, sd, np.full(sd.size, np.nan))
+
+
+def posterior_of_chain(
+    x: FloatArray, sd: float, length: float, log_likelihood: Callable[[FloatArray], FloatArray]
+) -> SitePosterior:
+    """An Ornstein-Uhlenbeck process at sorted places, forwards and backwards over a grid.
+
+    `log_likelihood` is that of each value, for f of shape (N, n).
+    """
+    f = sd * np.linspace(-7.0, 7.0, 1201)
+    logs = log_likelihood(np.repeat(f[:, None], x.size, axis=1))
+    near = np.exp(-np.diff(x) / length)
+    width = sd * np.sqrt(1.0 - near**2)
+    steps = [stats.norm.pdf(f, rho * f[:, None], own) for rho, own in zip(near, width, strict=True)]
+    total, forward, now = 0.0, [], stats.norm.pdf(f, scale=sd)
+    for i, largest in enumerate(logs.max(axis=0)):
+        now = np.exp(logs[:, i] - largest) * (now if i == 0 else now @ steps[i - 1] * (f[1] - f[0]))
+        total += largest + np.log(now.sum() * (f[1] - f[0]))
+        now = now / (now.sum() * (f[1] - f[0]))
+        forward.append(now)
+    backward = [np.ones(f.size)]
+    for i in reversed(range(1, x.size)):
+        left = steps[i - 1] @ (backward[0] * np.exp(logs[:, i] - logs[:, i].max()))
+        backward.insert(0, left / left.max())
+    p = np.array(forward) * backward
+    p /= p.sum(axis=1, keepdims=True)
+    mean = p @ f
+    deviation = np.sqrt(p @ f**2 - mean**2)
+    return SitePosterior(float(total), mean, deviation, np.full(x.size, np.nan))
 
 
 def above(limit: float) -> Callable[[FloatArray], FloatArray]:

@@ -518,7 +518,7 @@ class SiteSampler:
             np.concatenate([kept[2], kept[3]]),
             estimate,
             "pairs",
-            replicate=np.tile(replicate[:n_pairs], 2),
+            replicate=np.tile(replicate[:n_pairs], 2) if proposal.covers else None,
             n_modes=proposal.n_modes,
         )
 

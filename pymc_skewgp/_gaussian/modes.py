@@ -14,14 +14,17 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_skewgp._gaussian import coordinate_gaussian as cg
+from pymc_skewgp._gaussian.gaussian_sum import are_alike, gaussian_sum
 from pymc_skewgp._gaussian.tilted import SiteFunction, SlopeFunction
 from pymc_skewgp._validation import FloatArray
 
 # Nats below the best mode from which on a mode is left out; modes at most, and numbers to polish
 # them with.
 _NEGLIGIBLE, _MOST, _MOST_NUMBERS = 12.0, 8, 2**27
-# Prior deviations within which factors are looked at, and points there.
-_REACH, _SCAN = 6.0, 97
+# The same of other parts of the posterior.
+_FAINT, _PARTS = 9.0, 64
+# Prior deviations within which factors are looked at, points there, and of all factors together.
+_REACH, _LEAST_POINTS, _POINTS, _SCANNED = 6.0, 97, 1025, 2**19
 # Draws of the prior, the best of which are starts, and any of them, which are in smaller modes as
 # well; predictors of all draws at most.
 _DRAWS, _BEST, _ANY, _PREDICTORS = 256, 8, 16, 2**17
@@ -36,9 +39,6 @@ _DIP, _BETWEEN = 0.5, np.linspace(0.0, 1.0, 11)[1:-1]
 _NEAR = 2.0
 # Nats below its peak from which on a factor is not explained; rounds of looking at these.
 _UNEXPLAINED, _ROUNDS = 4.0, 6
-# Moves of one factor to another of its peaks, and modes from which they are made; part of its
-# variance by which a predictor's factor is left out at most.
-_FLIPPED, _FLIPPED_MODES, _OWN = 16, 4, 0.999
 POWER = 0.4  # of the factors, in a mode's wider Gaussian
 
 
@@ -112,6 +112,8 @@ class Mode(NamedTuple):
         Sites of the predictors less their offset about the mode, of curvatures that are positive.
     log_evidence : float
         Laplace's.
+    is_peak : bool
+        Whether the posterior is highest there; else it is a part of a sum of Gaussians.
     """
 
     gaussian: cg.CoordinateGaussian
@@ -119,12 +121,14 @@ class Mode(NamedTuple):
     tau: FloatArray
     nu: FloatArray
     log_evidence: float
+    is_peak: bool = True
 
 
 def find_modes(target: Target, mean: FloatArray) -> list[Mode]:
-    """Modes that are not negligible beside the best of them; none where all climbs end at one.
+    """Modes that are not negligible beside the best of them, then other parts of the posterior.
 
-    One of these starts at `mean`, that of EP's Gaussian.
+    None where all climbs end at one, and there are no such parts. One of these starts at `mean`,
+    that of EP's Gaussian.
     """
     with np.errstate(all="ignore"):
         return _Search(target).modes(mean)
@@ -135,7 +139,8 @@ class _Search:
         sites = target.sites
         self._target, self._sites = target, sites
         sd = np.sqrt(np.einsum("ij,ij->i", sites.factor, sites.factor))
-        at = _REACH * np.linspace(-1.0, 1.0, _SCAN)[:, None] * sd
+        points = int(np.clip(_SCANNED // max(sd.size, 1), _LEAST_POINTS, _POINTS))
+        at = _REACH * np.linspace(-1.0, 1.0, points)[:, None] * sd
         logs = sites.log_prob(sites.offset + at)
         logs[np.isnan(logs)] = -np.inf
         second = target.slopes(sites.offset + at)[1]
@@ -149,6 +154,8 @@ class _Search:
         starts = [mean[:, None], np.zeros((mean.size, 1)), self._prior_draws()]
         starts += [self._towards(peak, self._bound)[:, None] for peak in self._peaks]
         starts.append(self._of_few())
+        parts = self._parts()
+        starts += [part.gaussian.mean[:, None] for part in parts]
         found = self._distinct(np.zeros((mean.size, 0)), np.hstack(starts))
         for _ in range(_ROUNDS):
             rest = self._unexplained(found)
@@ -156,7 +163,12 @@ class _Search:
             if more.shape[1] == found.shape[1]:
                 break
             found = more
-        return self._polished(found, mean) if found.shape[1] > 1 else []
+        if found.shape[1] == 1 and not parts:
+            return []
+        modes = self._polished(found)
+        parts = self._apart(parts, modes)
+        alone = len(modes) == 1 and self._alike(modes[0].gaussian.mean[:, None], mean)
+        return [] if alone and not parts else modes + parts
 
     def _value(self, c: FloatArray) -> FloatArray:
         """Log posterior of columns, but for a constant."""
@@ -213,42 +225,7 @@ class _Search:
         left = self._sites.log_prob(eta) < self._largest - _UNEXPLAINED
         sets = {own.tobytes(): own for own in [*left[:_MOST], left.all(axis=0)] if own.any()}
         starts = [self._towards(self._peaks[0], self._bound * own) for own in sets.values()]
-        return np.hstack(
-            [np.array(starts).reshape(-1, modes.shape[0]).T, self._at_other_peaks(modes)]
-        )
-
-    def _at_other_peaks(self, modes: FloatArray) -> FloatArray:
-        """Starts from the best modes, one factor each at another peak given what all others say."""
-        if len(self._peaks) == 1:
-            return np.zeros((modes.shape[0], 0))
-        best = modes[:, np.argsort(-self._value(modes))[:_FLIPPED_MODES]]
-        return np.hstack([self._with_one_moved(c) for c in best.T])
-
-    def _with_one_moved(self, c: FloatArray) -> FloatArray:
-        """To the highest peaks of a factor times the cavity's Gaussian, which others make."""
-        factor, offset, spread = self._sites.factor, self._sites.offset, self._curved(c).spread
-        eta, half = factor @ c, factor @ spread
-        variance = np.einsum("ij,ij->i", half, half)
-        first, second = (x[0] for x in self._target.slopes((offset + eta)[None]))
-        own = np.clip(-np.nan_to_num(second), 0.0, _OWN / variance)
-        cavity = variance / (1.0 - own * variance)
-        mean = eta - cavity * np.nan_to_num(first)
-        tilted = self._logs - 0.5 * (self._at - mean) ** 2 / cavity
-        here = (
-            self._target.sites.log_prob((offset + eta)[None])[0] - 0.5 * (eta - mean) ** 2 / cavity
-        )
-        i, own = np.nonzero((tilted[1:-1] > tilted[:-2]) & (tilted[1:-1] >= tilted[2:]))
-        below, at, above = (tilted[i + k, own] for k in range(3))
-        # The top of a parabola: a narrow peak is between the points.
-        shift = 0.5 * (below - above) / (below - 2.0 * at + above)
-        step = self._at[1, own] - self._at[0, own]
-        to = self._at[i + 1, own] + shift * step - eta[own]
-        gain = at - 0.25 * (below - above) * shift - here[own]
-        gain[~np.isfinite(gain) | (np.abs(to) < step)] = -np.inf
-        some = np.argsort(-gain)[:_FLIPPED]
-        some = some[gain[some] > -_NEGLIGIBLE]
-        moved = spread @ half[own[some]].T
-        return c[:, None] + moved * (to[some] / variance[own[some]])
+        return np.array(starts).reshape(-1, modes.shape[0]).T
 
     def _climbed(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Columns higher up, and their values; without those that are impossible."""
@@ -289,22 +266,53 @@ class _Search:
         ends = np.minimum(self._value(known), self._value(c[:, None]))
         return bool((between.reshape(-1, _BETWEEN.size).min(axis=1) > ends - _DIP).any())
 
-    def _polished(self, found: FloatArray, mean: FloatArray) -> list[Mode]:
-        n, r = self._sites.factor.shape
-        most = int(np.clip(_MOST_NUMBERS // (n * r * r), 2, _MOST))
-        ends = np.zeros((r, 0))
+    def _polished(self, found: FloatArray) -> list[Mode]:
+        ends = np.zeros((found.shape[0], 0))
         modes: list[Mode] = []
-        for i in np.argsort(-self._value(found))[:most]:
+        for i in np.argsort(-self._value(found))[: self._most(_MOST)]:
             mode = self._mode(found[:, i])
             if mode is None or self._alike(ends, mode.gaussian.mean):
                 continue
             ends = np.column_stack([ends, mode.gaussian.mean])
             modes.append(mode)
         least = max((mode.log_evidence for mode in modes), default=0.0) - _NEGLIGIBLE
-        kept = [mode for mode in modes if mode.log_evidence > least]
-        if len(kept) == 1 and self._alike(kept[0].gaussian.mean[:, None], mean):
+        return [mode for mode in modes if mode.log_evidence > least]
+
+    def _most(self, wanted: int) -> int:
+        """Gaussians at most."""
+        n, r = self._sites.factor.shape
+        return int(np.clip(_MOST_NUMBERS // (n * r * r), 2, wanted))
+
+    def _parts(self) -> list[Mode]:
+        """Of a sum of Gaussians, where factors are of one predictor each."""
+        if self._target.turned is not None:
             return []
-        return kept
+        found = gaussian_sum(self._sites.factor, self._at, self._logs, self._bound)
+        if found is None:
+            return []
+        parts = []
+        for tau, nu, _, _, evidence in zip(*found, strict=True):
+            gaussian = self._gaussian(tau, nu)
+            wide = cg.CoordinateGaussian(gaussian.mean, self._gaussian(POWER * tau, nu).chol)
+            parts.append(Mode(gaussian, wide, tau, nu, float(evidence), False))
+        return parts
+
+    def _apart(self, parts: list[Mode], modes: list[Mode]) -> list[Mode]:
+        """Parts that are like none of the modes."""
+        known = [self._predictors(mode) for mode in modes]
+        least = max((part.log_evidence for part in parts), default=0.0) - _FAINT
+        kept = [
+            part
+            for part in parts
+            if part.log_evidence > least
+            and not any(are_alike(*self._predictors(part), *mode).any() for mode in known)
+        ]
+        return kept[: self._most(_PARTS)]
+
+    def _predictors(self, mode: Mode) -> tuple[FloatArray, FloatArray]:
+        """Their means and deviations."""
+        factor = self._sites.factor
+        return factor @ mode.gaussian.mean, np.linalg.norm(factor @ mode.gaussian.spread, axis=1)
 
     def _mode(self, c: FloatArray) -> Mode | None:
         """By Newton's method; None at a saddle."""

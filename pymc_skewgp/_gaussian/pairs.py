@@ -327,6 +327,11 @@ class DrawnInPairs(Proposal, Protocol):
     def n_modes(self) -> int:
         """Modes that it is about."""
 
+    @property
+    def covers(self) -> bool:
+        """Whether evenly spaced draws are known to err less than independent ones."""
+        return True
+
     @abstractmethod
     def pairs(self, points: FloatArray) -> Pairs:
         """Both members of each pair; the last of the points, which picks one, is not used."""

@@ -40,11 +40,11 @@ from pymc_skewgp._validation import FloatArray
 _OF_EP, _OF_PRIOR, _OF_MISSED, _LEAST, _WIDE = 0.4, 0.1, 0.15, 0.4, 0.25
 # Steps by which shares become those of the least variance, and what each keeps, and the prior. They
 # are multiples of one over the last.
-_STEPS, _KEPT, _KEPT_BY_PRIOR, _FRACTIONS = 30, 1.0 / 64.0, 1.0 / 16.0, 64
+_STEPS, _KEPT, _KEPT_BY_PRIOR, _FRACTIONS = 30, 1.0 / 256.0, 1.0 / 16.0, 256
 # Pairs by which mass is looked for that draws hardly meet, as many from the prior; times the mean
 # weight that such draws weigh. What they hold of a predictor's fourth moment, in deviations, from
 # which on the prior has its share, and from which on a Gaussian about them.
-_PILOT, _HARDLY, _DEFENDED, _MATTERS = 256, 2.0, 0.002, 0.05
+_PILOT, _HARDLY, _DEFENDED, _MATTERS = 512, 2.0, 0.002, 0.05
 _ROUNDS = 6  # of looking for such mass
 # Second moment of EP's pairs over their squared mean up to which they are taken where there is one
 # mode; how much less often than others they are drawn where they count by those, with what weight
@@ -70,18 +70,26 @@ class ModePairs(mirrored.DrawnInPairs):
     shares : ndarray, shape (1 + len(others),)
         That sum to 1.
     modes : tuple of Mode
-        None where it is about one.
+        And other parts of the posterior; none where it is about one.
+    missed : float
+        See `_Survey`.
     """
 
     ep: mirrored.EPPairs
     others: tuple[mirrored.GaussianPairs, ...]
     shares: FloatArray
     modes: tuple[Mode, ...] = ()
+    missed: float = 0.0
+
+    @property
+    def covers(self) -> bool:
+        """Not where large weights are few: replicates without them agree too well."""
+        return self.missed < _MATTERS
 
     @property
     def n_modes(self) -> int:
         """Modes that it is about."""
-        return max(1, len(self.modes))
+        return max(1, sum(mode.is_peak for mode in self.modes))
 
     @property
     def n_dims(self) -> int:
@@ -150,9 +158,10 @@ def with_modes(
     modes = find_modes(everything, proposal.gaussian.mean)
     core = ModePairs(ep, (), np.ones(1))
     if modes:
+        peak = np.array([mode.is_peak for mode in modes])
         own = (1.0 - _OF_EP) * _shares(modes)
-        shares = np.concatenate([[_OF_EP], (1.0 - _WIDE) * own, _WIDE * own])
-        gaussians = [x.gaussian for x in modes] + [x.wide for x in modes]
+        shares = np.concatenate([[_OF_EP], own * (1.0 - _WIDE * peak), _WIDE * own[peak]])
+        gaussians = [x.gaussian for x in modes] + [x.wide for x in modes if x.is_peak]
         if given is not None:
             gaussians = _without_rows(target, modes)
         core = ModePairs(ep, tuple(_part(x, given) for x in gaussians), shares, tuple(modes))
@@ -163,7 +172,7 @@ def with_modes(
     # Tails that are met by none of the draws are no reason for EP's pairs.
     in_tails = proposal.unseen_share(4 * _PILOT) > _IN_TAILS
     alone = np.inf if in_tails else survey.second_moment(proposal)
-    if not modes and alone <= _GOOD:
+    if core.n_modes == 1 and alone <= _GOOD:
         return proposal
     survey = _Survey(_with(core, prior, _OF_PRIOR), prior, everything)
     for _ in range(_ROUNDS):
@@ -171,7 +180,8 @@ def with_modes(
             break
         core = _with(survey.core, _part(survey.about(), given), _OF_MISSED)
         survey = _Survey(core, prior, everything)
-    found = replace(survey.core, shares=_rounded(survey.core.shares))
+    shares = _rounded(survey.core.shares)
+    found = replace(survey.core, shares=shares, missed=survey.missed)
     return proposal if alone <= survey.second_moment(found) else found
 
 
@@ -188,7 +198,7 @@ def _without_rows(target: Target, modes: list[Mode]) -> list[CoordinateGaussian]
     """Gaussians of the modes under the sites alone, then those that are wider."""
     factor, found = target.sites.factor, []
     for power in (1.0, POWER):
-        for mode in modes:
+        for mode in modes if power == 1.0 else [mode for mode in modes if mode.is_peak]:
             tau, nu = (x[: factor.shape[0]] for x in (mode.tau, mode.nu))
             mean = coordinate_gaussian(factor, tau, nu).mean
             found.append(
