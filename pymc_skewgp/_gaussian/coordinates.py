@@ -480,7 +480,9 @@ class SiteSampler:
                     "latent variables, as that of pm.Uniform with such a bound does, and draws "
                     "near its end are too few to say where. Use pm.sample."
                 )
-            estimate = w.replicate_estimate(log_weights, escalation.N_REPLICATES)
+            # Replicates that lack large weights agree too well.
+            least = {} if proposal.covers else {"least": 1.0}
+            estimate = w.replicate_estimate(log_weights, escalation.N_REPLICATES, **least)
             unseen = proposal.unseen_share(log_weights.size)
             error = float(np.hypot(estimate.std_error, unseen))
             estimate = estimate._replace(std_error=error)

@@ -22,7 +22,7 @@ from pymc_skewgp._validation import FloatArray
 # them with.
 _NEGLIGIBLE, _MOST, _MOST_NUMBERS = 12.0, 8, 2**27
 # The same of other parts of the posterior.
-_FAINT, _PARTS = 9.0, 64
+_FAINT = 9.0
 # Prior deviations within which factors are looked at, points there, and of all factors together.
 _REACH, _LEAST_POINTS, _POINTS, _SCANNED = 6.0, 97, 1025, 2**19
 # Draws of the prior, the best of which are starts, and any of them, which are in smaller modes as
@@ -307,7 +307,7 @@ class _Search:
             if part.log_evidence > least
             and not any(are_alike(*self._predictors(part), *mode).any() for mode in known)
         ]
-        return kept[: self._most(_PARTS)]
+        return kept[: self._most(len(kept))]
 
     def _predictors(self, mode: Mode) -> tuple[FloatArray, FloatArray]:
         """Their means and deviations."""

@@ -96,9 +96,9 @@ def search(
         starts = promising(begin, part.objective, starts, bounds, settings, log)
     optima = ascents(objective.by_ep, starts, bounds, "ep", settings, log)
     best = optima[0]
+    twisted = partial(objective.by_twisting, n_draws=settings.n_draws, seed=settings.seed)
     if settings.method == "twisted":  # the best by draws, where EP leaves doubt
         near = [x for x in optima if x.value.total > best.value.total - settings.ep_margin]
-        twisted = partial(objective.by_twisting, n_draws=settings.n_draws, seed=settings.seed)
         if len(near) > 1:
             best = max(near, key=lambda found: log.run("twisted", twisted)(found.point).total)
     hessian = None
@@ -112,7 +112,19 @@ def search(
         known = optimizers.negative_hessian(part.objective.by_ep, best.point, bounds) / part.share
     if known is None:
         known = np.eye(best.point.x.size)
-    return SearchResult(_refined(objective, best, bounds, known, settings, log), hessian)
+    found = _refined(objective, best, bounds, known, settings, log)
+    if found.value.total < best.value.total - settings.ep_margin:
+        # EP's evidence led to where draws do not confirm it: back to what they say is best.
+        exact = log.run("twisted", twisted)
+        others = [x.point for x in optima if x is not best] + starts
+        totals = [exact(point).total for point in others]
+        if max(totals) > found.value.total:
+            start = others[int(np.argmax(totals))]
+            found = optimizers.maximize(exact, start, bounds, settings.optimizer)
+            hessian = (
+                optimizers.negative_hessian(objective.by_ep, found.point, bounds) if few else None
+            )
+    return SearchResult(found, hessian)
 
 
 def promising(

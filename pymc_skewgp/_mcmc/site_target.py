@@ -350,6 +350,7 @@ class SitePairs:
 # sites, which serve at other hyperparameters too; they are looked for ever more rarely.
 
 _NOTHING = Observations(None, *(np.zeros(0) for _ in range(5)))
+_JUMPS = 12  # parts of the posterior, at most
 _LATER = 4  # times the steps before, after which modes are looked for anew
 
 
@@ -377,7 +378,7 @@ class ModeJumps:
         found = modes.find_modes(modes.Target(leading, factors.slopes), c[: target.n_leading])
         offset = target.density.offset
         self._modes = [
-            GaussianSites(mode.tau, mode.nu + mode.tau * offset) for mode in found
+            GaussianSites(mode.tau, mode.nu + mode.tau * offset) for mode in found[:_JUMPS]
         ] or self._modes
 
     def step(

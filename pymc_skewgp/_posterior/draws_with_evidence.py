@@ -40,12 +40,15 @@ class DrawsWithEvidence(NamedTuple):
         Of the weights behind it.
     f : ndarray, shape (count, q)
         Draws with equal weights.
+    pareto_k : float
+        Of the weights behind it.
     """
 
     log_evidence: float
     std_error: float
     relative_ess: float
     f: FloatArray
+    pareto_k: float = -np.inf
 
 
 class Case(NamedTuple):
@@ -100,7 +103,7 @@ def draws_with_evidence(
         found = latent.log_prob
         assert found is not None  # these samplers always know it
         log_evidence = given.log_density + found.value - case.log_prob_of_signs
-        return DrawsWithEvidence(log_evidence, found.std_error, found.relative_ess, f)
+        return DrawsWithEvidence(log_evidence, *found[1:3], f, found.pareto_k)
 
 
 def log_prob_of_prior_signs(cov: FloatArray, phase: FloatArray, truncation: FloatArray) -> float:

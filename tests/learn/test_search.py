@@ -161,6 +161,19 @@ def test_noisy_values_ask_for_more_draws(noise, draws):
     np.testing.assert_allclose(found.hessian, 2.0 * TWO, atol=1e-6)
 
 
+def test_what_draws_do_not_confirm_is_no_optimum():
+    """EP's evidence is 50 too high at one end: the search goes back, and on by draws."""
+
+    class Led(TwoOptima):
+        def by_twisting(self, point, n_draws, seed):
+            return TwoOptima([0.0, -50.0]).by_ep(point)
+
+    found, _ = searched(Led([0.0, 50.0]), None, [ORIGIN], SearchSettings())
+    assert found.optimum.converged
+    assert np.abs(found.optimum.point.x - OPTIMA[0]).max() < 0.02
+    np.testing.assert_allclose(found.hessian, 2.0 * TWO, atol=1e-6)
+
+
 @pytest.mark.parametrize(("n", "size"), [(101, 10), (20, 20), (5, 9)])
 def test_random_batches_are_equal_in_size_and_classes(n, size):
     rng = np.random.default_rng(n)

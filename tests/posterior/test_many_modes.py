@@ -261,7 +261,7 @@ def values_of_kinds(K, kinds, rng):
 def check(posterior, exact):
     """Within five errors, and errors that do not hide a mode."""
     evidence = posterior.log_marginal_likelihood
-    assert abs(evidence.value - exact.log_evidence) < 5.0 * evidence.std_error < 0.1
+    assert abs(evidence.value - exact.log_evidence) < 5.0 * evidence.std_error < 0.2
     at = posterior.marginals()
     for ours, errors, theirs in zip(at.moments[:2], at.moment_errors[:2], exact[1:3], strict=True):
         # A tenth of a per cent: the rules of chains.

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from scipy.special import logsumexp
 
 from pymc_skewgp._errors import SeveralModesWarning, warn
 from pymc_skewgp._gaussian import pairs as mirrored
@@ -17,6 +16,7 @@ from pymc_skewgp._gaussian.modes import POWER, Mode, Target, find_modes
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     log_mean_exp,
+    log_sum_exp,
     normalized_weights,
     relative_ess,
 )
@@ -46,6 +46,7 @@ _STEPS, _KEPT, _KEPT_BY_PRIOR, _FRACTIONS = 30, 1.0 / 256.0, 1.0 / 16.0, 256
 # which on the prior has its share, and from which on a Gaussian about them.
 _PILOT, _HARDLY, _DEFENDED, _MATTERS = 512, 2.0, 0.002, 0.05
 _ROUNDS = 6  # of looking for such mass
+_PARTS = 64  # of the posterior, at most, beside its modes
 # Second moment of EP's pairs over their squared mean up to which they are taken where there is one
 # mode; how much less often than others they are drawn where they count by those, with what weight
 # over the mean at most; share of the evidence in tails of single sites above which they are not.
@@ -119,7 +120,8 @@ class ModePairs(mirrored.DrawnInPairs):
     def log_over_prior(self, coordinates: FloatArray, rows: FloatArray | None) -> FloatArray:
         """See `GaussianPairs`."""
         parts = self.log_of_parts(coordinates, rows)
-        return np.asarray(logsumexp(parts, axis=0, b=self.shares[:, None]))
+        parts += np.log(self.shares[:, None])
+        return log_sum_exp(parts, 0)
 
     def log_of_parts(self, coordinates: FloatArray, rows: FloatArray | None) -> FloatArray:
         """The same of each component, one after the other."""
@@ -156,8 +158,10 @@ def with_modes(
     everything = target if beside is None else Target.joined([target, beside.target()])
     ep = proposal if given is None else replace(proposal, rows=given(proposal.gaussian))
     modes = find_modes(everything, proposal.gaussian.mean)
-    core = ModePairs(ep, (), np.ones(1))
+    core, left = ModePairs(ep, (), np.ones(1)), []
     if modes:
+        most = _PARTS + sum(mode.is_peak for mode in modes)
+        modes, left = modes[:most], [mode.gaussian for mode in modes[most:]]
         peak = np.array([mode.is_peak for mode in modes])
         own = (1.0 - _OF_EP) * _shares(modes)
         shares = np.concatenate([[_OF_EP], own * (1.0 - _WIDE * peak), _WIDE * own[peak]])
@@ -166,7 +170,9 @@ def with_modes(
             gaussians = _without_rows(target, modes)
         core = ModePairs(ep, tuple(_part(x, given) for x in gaussians), shares, tuple(modes))
     prior = _part(CoordinateGaussian(np.zeros(n := ep.gaussian.mean.size), np.eye(n)), given)
-    survey = _Survey(core, prior, everything)
+    # What the core may miss is looked for by draws of the prior, and of parts that are left out.
+    among = ModePairs(ep, (prior, *(_part(x, given) for x in left)), _among(len(left)))
+    survey = _Survey(core, among, everything)
     if not modes and survey.missed <= _DEFENDED:
         return proposal
     # Tails that are met by none of the draws are no reason for EP's pairs.
@@ -174,15 +180,20 @@ def with_modes(
     alone = np.inf if in_tails else survey.second_moment(proposal)
     if core.n_modes == 1 and alone <= _GOOD:
         return proposal
-    survey = _Survey(_with(core, prior, _OF_PRIOR), prior, everything)
+    survey = _Survey(_with(core, prior, _OF_PRIOR), among, everything)
     for _ in range(_ROUNDS):
         if survey.missed < _MATTERS:
             break
         core = _with(survey.core, _part(survey.about(), given), _OF_MISSED)
-        survey = _Survey(core, prior, everything)
+        survey = _Survey(core, among, everything)
     shares = _rounded(survey.core.shares)
     found = replace(survey.core, shares=shares, missed=survey.missed)
     return proposal if alone <= survey.second_moment(found) else found
+
+
+def _among(n_left: int) -> FloatArray:
+    """Shares of EP's Gaussian, the prior, and parts that are left out."""
+    return np.array([0.0, 0.5, *[0.5 / n_left] * n_left]) if n_left else np.array([0.0, 1.0])
 
 
 def _with(core: ModePairs, part: mirrored.GaussianPairs, share: float) -> ModePairs:
@@ -217,14 +228,13 @@ def _rounded(shares: FloatArray) -> FloatArray:
 def _shares(modes: list[Mode]) -> FloatArray:
     if not modes:
         return np.zeros(0)
-    evidence = np.array([mode.log_evidence for mode in modes])
-    share = np.exp(evidence - logsumexp(evidence))
+    share = normalized_weights(np.array([mode.log_evidence for mode in modes]))
     share = np.maximum(share, _LEAST / len(modes))
     return np.asarray(share / share.sum())
 
 
 class _Survey:
-    """Draws of a mixture and of the prior: which shares are best, and what they hardly meet.
+    """Draws of a mixture and of another: which shares are best, and what they hardly meet.
 
     Attributes
     ----------
@@ -236,25 +246,25 @@ class _Survey:
         fourth moment.
     """
 
-    def __init__(self, core: ModePairs, prior: mirrored.GaussianPairs, target: Target) -> None:
+    def __init__(self, core: ModePairs, among: ModePairs, target: Target) -> None:
         ep, rng = core.ep, np.random.default_rng(len(core.others))
         plus, minus, u = core.members(rng.random((core.n_dims, _PILOT)))
-        own = prior.members(rng.random((prior.n_dims, 2 * _PILOT)))
-        c = np.hstack([plus, minus, prior.gaussian.of_white(own.plus)])
-        rows = None if own.rows is None or u is None else np.hstack([u, u, own.rows])
+        own, _, own_u = among.members(rng.random((among.n_dims, 2 * _PILOT)))
+        c = np.hstack([plus, minus, own])
+        rows = None if own_u is None or u is None else np.hstack([u, u, own_u])
         with np.errstate(all="ignore"):
             logs, parts = ep.log_prob(c), core.log_of_parts(c, rows)
             logs[np.isnan(logs)] = -np.inf
-            log_core = logsumexp(parts, axis=0, b=core.shares[:, None])
-            log_drawn = np.logaddexp(log_core, prior.log_over_prior(c, rows))
+            log_core = log_sum_exp(parts + np.log(core.shares[:, None]), 0)
+            log_drawn = np.logaddexp(log_core, among.log_over_prior(c, rows))
             log_weights = logs - log_drawn
         weights = normalized_weights(log_weights)
         off = self._deviations(c, weights, ep, target)
-        kept = [_KEPT_BY_PRIOR if x is prior else _KEPT for x in (ep, *core.others)]
+        kept = [_KEPT_BY_PRIOR if x is among.others[0] else _KEPT for x in (ep, *core.others)]
         squares = weights**2 * (1.0 + off.mean(axis=0))
         shares = _best_shares(core.shares, np.exp(parts - log_drawn), squares, kept)
         self.core = replace(core, shares=shares)
-        log_core = logsumexp(parts, axis=0, b=shares[:, None])
+        log_core = log_sum_exp(parts + np.log(shares[:, None]), 0)
         with np.errstate(all="ignore"):
             hardly = logs - log_core > log_mean_exp(log_weights) + np.log(2.0 * _HARDLY)
         self._known = c, rows, log_drawn, weights

@@ -78,7 +78,7 @@ def evidence_alone(
     """Of data whose functions nobody asks for; `sites` on the last rows."""
     seed = int(rng.integers(2**31))
     found = evidence_estimate(terms, n_candidates, seed, sites=sites)
-    return DrawsWithEvidence(found.value, found.std_error, found.relative_ess, np.zeros((count, 0)))
+    return DrawsWithEvidence(*found[:3], np.zeros((count, 0)), found.pareto_k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +116,8 @@ class FactorTask:
                 found = drawn_alone(*given, size, rng, refuse)
         z = found.resampled(count, rng) @ self.joint.factor.T + self.joint.mean
         self._refuse_unbounded(z)
-        value, std_error, share, _ = found.log_prob
-        return DrawsWithEvidence(value + float(self.terms.log_constant), std_error, share, z)
+        value, std_error, share, k = found.log_prob
+        return DrawsWithEvidence(value + float(self.terms.log_constant), std_error, share, z, k)
 
     def log_likelihood(self, z: FloatArray) -> float:
         """Of a vector; the coordinates left open by it move no predictor."""
@@ -268,6 +268,7 @@ def _run(
         float(np.sqrt(sum(x.std_error**2 for x in found))),
         min(x.relative_ess for x in found),
         np.concatenate([x.f for x in found], axis=1),
+        max(x.pareto_k for x in found),
     )
 
 
@@ -420,7 +421,7 @@ class ExactPoints(NamedTuple):
         value = log_mean_exp(log_weights)
         if len(self.points) == 1:  # the draws there are all that is weighted
             own = self.found[0]
-            return Estimate(value, own.std_error, own.relative_ess, -np.inf)
+            return Estimate(value, own.std_error, own.relative_ess, own.pareto_k)
         shares = np.bincount(self.entries) / self.entries.size
         ratio = np.exp(self.log_ratio - value)
         own = shares * ratio * np.array([x.std_error for x in self.found])

@@ -124,7 +124,7 @@ def _evidence_and_draws(
     drawn = np.zeros((count, 0))
     if where is not None:
         drawn = draws_here_and_there(posterior, *where, count, rng)
-    return DrawsWithEvidence(found.value, found.std_error, found.relative_ess, drawn)
+    return DrawsWithEvidence(*found[:3], drawn, found.pareto_k)
 
 
 # Many rows: where an integral over hyperparameters begins, and the basis that it is made with.
