@@ -402,6 +402,9 @@ _MOST_IMPOSSIBLE = 0.01
 # there is another proposal: evidences of a hundred coordinates, tempered from pairs of .34, lay
 # 1.5 of their errors apart.
 _COLLAPSED, _PILOT = 0.5, 256
+# Groups of tempered replicates: so few that errors are no less than those of independent draws.
+# Small populations lack the same tails, which their spread does not say.
+_GROUPS = 7
 
 
 @dataclass(frozen=True)
@@ -480,9 +483,9 @@ class SiteSampler:
                     "latent variables, as that of pm.Uniform with such a bound does, and draws "
                     "near its end are too few to say where. Use pm.sample."
                 )
-            # Replicates that lack large weights agree too well.
-            least = {} if proposal.covers else {"least": 1.0}
-            estimate = w.replicate_estimate(log_weights, escalation.N_REPLICATES, **least)
+            estimate = w.replicate_estimate(
+                log_weights, escalation.N_REPLICATES, even=proposal.covers
+            )
             unseen = proposal.unseen_share(log_weights.size)
             error = float(np.hypot(estimate.std_error, unseen))
             estimate = estimate._replace(std_error=error)
@@ -499,14 +502,10 @@ class SiteSampler:
             if not accepted:
                 result = self._tempered(n_pairs, rng)
                 warn_of_few(result.log_prob, n_pairs, settings.largest_se)
-                return TruncatedDraws(
-                    result.u.T,
-                    result.log_weights,
-                    result.log_prob,
-                    result.method,
-                    replicate=result.replicate,
-                    n_modes=proposal.n_modes,
-                )
+                found = result.u.T, result.log_weights, result.log_prob, result.method
+                assert result.replicate is not None  # of tempered runs
+                together = result.replicate % _GROUPS
+                return TruncatedDraws(*found, replicate=together, n_modes=proposal.n_modes)
         replicate = np.repeat(np.arange(escalation.N_REPLICATES), size)
         if not both:
             # Not by a coordinate of the points: evenly spaced ones go with the others of x.

@@ -165,19 +165,20 @@ def _generalised_pareto_k(x: FloatArray) -> float:
 
 
 def replicate_estimate(
-    log_weights: FloatArray, n_replicates: int, least: float = _LEAST_SHARE
+    log_weights: FloatArray, n_replicates: int, *, even: bool = True
 ) -> Estimate:
     """Log of the mean weight, its standard error from `n_replicates` equal, independent blocks.
 
-    The standard error is never less than the share `least` of plain Monte Carlo's, because a part
-    of the space that no point set reaches is seen by no replicate, nor less than round-off.
+    The standard error is never less than a fifth of plain Monte Carlo's, because a part of the
+    space that no point set reaches is seen by no replicate, nor less than round-off. Where evenly
+    spaced points are not `even` in what matters, it is no less than plain Monte Carlo's.
     """
     value = log_mean_exp(log_weights)
     blocks = log_weights.reshape(n_replicates, -1)
     means = log_sum_exp(blocks, 1) - np.log(blocks.shape[1])
     fraction = relative_ess(log_weights)
     plain = np.sqrt(max(1.0 / fraction - 1.0, 0.0) / log_weights.size)
-    error = np.hypot(spread_of_replicates(means, value), least * plain)
+    error = np.hypot(spread_of_replicates(means, value), (_LEAST_SHARE if even else 1.0) * plain)
     error = np.hypot(error, _ROUND_OFF * abs(value))
     return Estimate(value, float(error), fraction, pareto_k(log_weights))
 

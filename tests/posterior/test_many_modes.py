@@ -266,7 +266,7 @@ def check(posterior, exact):
     for ours, errors, theirs in zip(at.moments[:2], at.moment_errors[:2], exact[1:3], strict=True):
         # A tenth of a per cent: the rules of chains.
         np.testing.assert_array_less(np.abs(ours - theirs), 5.0 * errors + 1e-3 * exact.sd)
-        assert (errors < 0.2 * exact.sd).all()
+        assert (errors < 0.3 * exact.sd).all()
 
 
 @pytest.mark.parametrize(
