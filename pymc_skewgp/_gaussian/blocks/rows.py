@@ -25,6 +25,7 @@ from pymc_skewgp._gaussian.compiled.row_sites import (
 from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, log_ndtr_table
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity, SiteMarginals
 from pymc_skewgp._gaussian.modes import Target
+from pymc_skewgp._gaussian.sparse import FieldPattern, SparseCholesky
 from pymc_skewgp._gaussian.tilted import (
     SiteFactors,
     Tilted,
@@ -394,7 +395,7 @@ class RowBlock(SiteSteps):
     pattern: Any = None  # of sparse rows
 
     def __init__(self, factor: FloatArray, sites: BlockSites) -> None:
-        self.factor = np.ascontiguousarray(factor)
+        self.factor = factor if sparse.issparse(factor) else np.ascontiguousarray(factor)
         self.sites = sites
         super().__init__(sites.size, sites.counts)
         self._mean = np.zeros(0)
@@ -506,13 +507,17 @@ class RowBlock(SiteSteps):
         m = self.factor @ mean
         offset = self.nu - self.tau * m
         factor, variance = self._covariances(spread)
-        factor *= -(self._counts * self.tau)[:, None]
-        factor += (self._counts * offset)[:, None] * mean
+        factor = self._in_factor(-self._counts * self.tau, factor, self._counts * offset, mean)
         # The mass of a site under its cavity solves the heat equation, in the noise and the mean.
         noise = 0.5 * (offset**2 - self.tau * (1.0 - self.tau * variance))
         centre, left = cavity(m, variance, self.tau, self.nu, LEAST_CAVITY / variance)
         offset, noise = self._counts * offset, self._counts * noise
         return FactorGradient(factor, offset, noise, centre, np.sqrt(left))
+
+    def _in_factor(
+        self, tau: FloatArray, covariance: FloatArray, pull: FloatArray, mean: FloatArray
+    ) -> FloatArray:
+        return tau[:, None] * covariance + pull[:, None] * mean
 
     def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
         r = self.rank
@@ -692,4 +697,54 @@ class SparseBlock(RowBlock):
 
     def _factor_of(self, rows: IntArray) -> FloatArray:
         found: FloatArray = self.factor[rows].toarray()
+        return found
+
+
+class FieldBlock(RowBlock):
+    """Rows of a field, whose precision is sparse.
+
+    Parameters
+    ----------
+    values : ndarray, shape (m,)
+        Entries of the design of all rows.
+    pattern : FieldPattern
+        Where these are.
+    rows : slice
+        Those of the block.
+    sites : BlockSites
+    """
+
+    factor: Any
+
+    def __init__(
+        self, values: FloatArray, pattern: FieldPattern, rows: slice, sites: BlockSites
+    ) -> None:
+        super().__init__(pattern.design(values)[rows], sites)
+        self.pattern, self._design, self._rows = pattern, values, rows
+        self._row_of = np.repeat(np.arange(self.n_rows), np.diff(self.factor.indptr))
+
+    def n_rough(self, level: float) -> int:
+        """All: none is set apart."""
+        return self.n_rows
+
+    def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
+        every = np.zeros(self.pattern.shape[0])
+        every[self._rows] = self._counts * tau
+        return SiteSums(self.pattern.gram(self._design, every), self.factor.T @ (self._counts * nu))
+
+    def _variances(self, spread: SparseCholesky) -> FloatArray:
+        return self._covariances(spread)[1]
+
+    def _covariances(self, spread: SparseCholesky) -> tuple[FloatArray, FloatArray]:
+        """Of entries of the design alone."""
+        A = self.factor
+        found = spread.covariances(A.indices, A.indptr, A.data)
+        variance = np.bincount(self._row_of, A.data * found, minlength=self.n_rows)
+        return found, np.maximum(variance, 1e-300)
+
+    def _in_factor(
+        self, tau: FloatArray, covariance: FloatArray, pull: FloatArray, mean: FloatArray
+    ) -> FloatArray:
+        found: FloatArray = tau[self._row_of] * covariance
+        found += pull[self._row_of] * mean[self.factor.indices]
         return found
