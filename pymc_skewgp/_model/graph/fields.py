@@ -112,7 +112,7 @@ def _at_seeds(graph: Any, z: Any, seeds: FloatArray) -> Any:
     """A vector graph at many z, a row each."""
     try:
         return vectorize_graph(graph, {z: pt.constant(seeds)})
-    except NotImplementedError:  # of sparse matrices
+    except (NotImplementedError, TypeError):  # of sparse matrices
         return pt.stack([clone_replace(graph, {z: pt.constant(seed)}) for seed in seeds])
 
 
