@@ -73,7 +73,7 @@ class SparseCholesky:
     def __matmul__(self, white: FloatArray) -> FloatArray:
         """A root of P^-1 times columns: draws of N(0, P^-1) from standard normal ones."""
         found = np.array(white, order="C")
-        loops.solve_transposed(self.starts, self.rows, self.values, found)
+        loops.solve_transposed(self.starts, self.rows, self.values, found, 0, len(found))
         return found[self.place]
 
     @cached_property

@@ -727,6 +727,25 @@ class FieldBlock(RowBlock):
         """All: none is set apart."""
         return self.n_rows
 
+    def log_over_sites(self, rows: IntArray, factor: Any, off: FloatArray) -> FloatArray:
+        """Sum over some rows of log p less the sites, at draws (d, N) less their mean.
+
+        `factor` is that of the block, with columns in the order of the draws.
+        """
+        whole = slice(None) if not self.sites.divisible else rows
+        eta = factor[whole] @ off + self._mean[whole, None]
+        with np.errstate(over="ignore"):
+            found = self._log_prob(rows, eta)
+        eta = eta if self.sites.divisible else eta[rows]
+        found -= (self.nu[rows] - 0.5 * self.tau[rows] * eta.T) * eta.T
+        return np.asarray((found * np.broadcast_to(self._counts, self.n_rows)[rows]).sum(axis=1))
+
+    def _log_prob(self, rows: IntArray, eta: FloatArray) -> FloatArray:
+        if self.sites.divisible:
+            assert isinstance(self.sites, RowSites)
+            return self.sites.some(rows).log_prob(slice(None), eta.T)
+        return self.sites.log_prob(slice(None), eta.T)[:, rows]
+
     def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
         every = np.zeros(self.pattern.shape[0])
         every[self._rows] = self._counts * tau

@@ -6,9 +6,12 @@ from pymc_skewgp._gaussian.compiled.rows import jit, jit_inner
 
 
 @jit()
-def solve_transposed(starts, rows, values, x):  # type: ignore[no-untyped-def]
-    """Solve R' y = x in place, x of shape (d, N); the diagonal comes first in each column."""
-    for j in range(x.shape[0] - 1, -1, -1):
+def solve_transposed(starts, rows, values, x, first, stop):  # type: ignore[no-untyped-def]
+    """Solve R' y = x in place from row `stop` down to `first`, x of shape (d, N).
+
+    Rows from `stop` on hold y already. The diagonal comes first in each column.
+    """
+    for j in range(stop - 1, first - 1, -1):
         for t in range(starts[j] + 1, starts[j + 1]):
             for k in range(x.shape[1]):
                 x[j, k] -= values[t] * x[rows[t], k]
