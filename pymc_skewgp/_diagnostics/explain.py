@@ -370,7 +370,9 @@ def _engine(problem: IntegrationProblem) -> str:
             found.append(f"{_counted(n, 'predictor')} of {_counted(r, 'coordinate')}")
         elif isinstance(terms, FieldTerms):
             n, r = terms.offset.size, terms.slope.size
-            found.append(f"{_counted(n, 'predictor')} of {_counted(r, 'value')} with sparse precision")
+            found.append(
+                f"{_counted(n, 'predictor')} of {_counted(r, 'value')} with sparse precision"
+            )
         else:
             found.append(f"{terms.n_rows} rows with their covariance matrix")
     return " and ".join(found)

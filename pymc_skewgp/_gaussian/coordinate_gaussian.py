@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ class CoordinateGaussian:
     chol: FloatArray
 
     @cached_property
-    def spread(self) -> FloatArray:
+    def spread(self) -> Any:
         """L^-T."""
         found: FloatArray = dtrtri(self.chol.T)[0]
         return found

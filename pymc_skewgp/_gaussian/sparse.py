@@ -1,9 +1,9 @@
-r"""Gaussians by their sparse precision: a factor, draws, and the covariances that predictors need.
+r"""Gaussians by their sparse precision: a factor, draws, and the covariances of predictors.
 
 A field c has the density :math:`\exp(b^\top c - \tfrac12 c^\top Q c)`, Q sparse, and predictors
-:math:`\eta = A c` of few entries each. Under sites of precisions T EP's Gaussian of c has the precision
-:math:`P = Q + A^\top T A`, whose Cholesky factor R is sparse as well. Marginals of the predictors, and
-derivatives in Q, ask for entries of :math:`P^{-1}` where R has some, and for no others.
+:math:`\eta = A c` of few entries each. Under sites of precisions T EP's Gaussian of c has the
+precision :math:`P = Q + A^\top T A`, whose Cholesky factor R is sparse as well. Marginals of the
+predictors, and derivatives in Q, ask for entries of :math:`P^{-1}` where R has some, and no others.
 """
 
 from dataclasses import dataclass, field
@@ -54,8 +54,8 @@ class SparseCholesky:
             pivots = np.zeros(1)
         if not (pivots > 0.0).all() or (found.perm_r != found.perm_c).any():
             raise NotPositiveDefiniteError(
-                "the precision of the field is not positive definite: its density and the data leave "
-                "some direction unbounded, or pull it apart."
+                "the precision of the field is not positive definite: its density and the data "
+                "leave some direction unbounded, or pull it apart."
             )
         lower = found.L
         lower.sort_indices()
@@ -90,7 +90,7 @@ class SparseCholesky:
         return self._inverse[np.searchsorted(columns * self.place.size + self.rows, keys)]
 
     def covariances(self, columns: IntArray, starts: IntArray, values: FloatArray) -> FloatArray:
-        """Of each entry A_ij, c_j's covariance with predictor i; entries by row, from `starts` on."""
+        """Of each entry A_ij, row by row, c_j's covariance with predictor i; `starts` of rows."""
         found, known = np.empty(values.size), (self.starts, self.rows, self._inverse)
         loops.covariances(*known, self.place[columns], starts, values, found)
         return found
@@ -224,7 +224,7 @@ class FieldGaussian(CoordinateGaussian):
         return float(pull @ self.chol.solve(pull))
 
     def log_ratio(self, coordinates: FloatArray, white: FloatArray) -> FloatArray:
-        """Log of the prior over this density, of columns of coordinates.
+        r"""Log of the prior over this density, of columns of coordinates.
 
         With G = A'TA it is :math:`\tfrac12 (c - m)^\top G (c - m) + (G m - A^\top\nu)^\top c` and
         what does not depend on c: stiff directions of Q, of which no digits would be left, are in

@@ -74,7 +74,9 @@ class FactorEvidence:
         self._tol = tol
         self.last: FactorStart | None = None
 
-    def __call__(self, terms: FactorTerms | FieldTerms, sites: SitesGiven | None = None) -> EvidenceGradient:
+    def __call__(
+        self, terms: FactorTerms | FieldTerms, sites: SitesGiven | None = None
+    ) -> EvidenceGradient:
         """Value and gradient; minus infinity and zeros where no evidence can be computed."""
         found = self._fit(terms, sites, self._tol)
         if found is None:
@@ -368,8 +370,7 @@ def _are_log_concave(factor: FloatArray, mean: FloatArray, sites: SitesGiven) ->
 _OF_A_ROW = 1000
 
 
-def operations_of_draws(
-    terms: FactorTerms | FieldTerms | EvidenceTerms, sites: SitesGiven | None) -> float:
+def operations_of_draws(terms: Any, sites: SitesGiven | None) -> float:
     """About as many as EP and draws take, one of many side by side; infinite where none are."""
     if isinstance(terms, FieldTerms):
         return np.inf
@@ -484,7 +485,10 @@ _FAR, _LEAST_FALL, _LARGEST_SHARE = 15.0, 0.35, 0.1
 
 
 def is_bounded(
-    terms: FactorTerms | FieldTerms, sites: SitesGiven, start: FactorStart | None, direction: FloatArray
+    terms: FactorTerms,
+    sites: SitesGiven,
+    start: FactorStart | None,
+    direction: FloatArray,
 ) -> bool:
     """Whether the evidence given one coordinate falls as this goes far, whose prior is flat."""
     rows = rows_of(terms, sites, start)
@@ -506,7 +510,9 @@ def is_bounded(
     return True
 
 
-def log_likelihood_at(terms: FactorTerms | FieldTerms, sites: SitesGiven | None, c: FloatArray) -> float:
+def log_likelihood_at(
+    terms: FactorTerms | FieldTerms, sites: SitesGiven | None, c: FloatArray
+) -> float:
     """Of one c, but for what `terms` has in its constant."""
     rows = rows_of(terms, sites)
     return float(rows.blocks.total("log_prob", c[rows.own.order, None])[0])

@@ -48,7 +48,7 @@ VALUE_TOLERANCE = 1e-2
 _ROUGH = 1.0
 
 # Terms at hyperparameters, with their sites.
-Known = tuple[FactorTerms | FieldTerms, SitesGiven | None]
+Known = tuple[Any, SitesGiven | None]
 # Tau and nu of each part.
 Sites = list[tuple[FloatArray, FloatArray]]
 
@@ -438,6 +438,8 @@ class FactorRows:
 class FieldRows(FactorRows):
     """Predictors of a field, in its own coordinates; see `FieldTerms`."""
 
+    terms: Any
+
     def __init__(
         self, terms: FieldTerms, sites: SitesGiven | None, start: FactorStart | None = None
     ) -> None:
@@ -454,19 +456,17 @@ class FieldRows(FactorRows):
         self.loadings = pattern.design(terms.design)
         self._prior = FieldPrior.of(pattern, terms.precision, terms.slope)
         self._of_ep = [FieldBlock(terms.design, pattern, *part) for part in self.parts]
-        self._moments: tuple[FloatArray, FloatArray] = (nothing, nothing)
+        self._moments = np.zeros(0), np.zeros(0)
 
     def gradient(self, ep: BlockEP) -> tuple[Any, list[FloatArray]]:
         """See `FactorRows`."""
         i, j = self._pattern.of_precision
-        mean = ep.gaussian.mean
+        mean, chol = ep.gaussian.mean, ep.gaussian.spread
         if ep.residual < _ROUGH:
-            self._moments = mean, ep.gaussian.chol.entries(i, j) + mean[i] * mean[j]
+            self._moments = mean, chol.entries(i, j) + mean[i] * mean[j]
         return super().gradient(ep)
 
-    def gradient_by_draws(
-        self, c: FloatArray, weights: FloatArray
-    ) -> tuple[Any, list[FloatArray]]:
+    def gradient_by_draws(self, c: FloatArray, weights: FloatArray) -> tuple[Any, list[FloatArray]]:
         """See `FactorRows`."""
         i, j = self._pattern.of_precision
         weighted = weights @ c, np.einsum("n,nk,nk->k", weights, c[:, i], c[:, j])

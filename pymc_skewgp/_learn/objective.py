@@ -551,7 +551,9 @@ def _fresh_ep(terms: Sequence[CompiledTerms], n_batches: int) -> dict[Key, EP]:
     """EP for every term of every batch, with nothing to begin from."""
     tol = evidence_gradient.EP_TOLERANCE if n_batches <= 1 else _COMPOSITE_TOLERANCE
     return {
-        (i, j): SitesByEP(tol) if own.kind is evidence_gradient.EvidenceTerms else FactorEvidence(tol)
+        (i, j): SitesByEP(tol)
+        if own.kind is evidence_gradient.EvidenceTerms
+        else FactorEvidence(tol)
         for i, own in enumerate(terms)
         for j in range(n_batches)
     }

@@ -158,7 +158,8 @@ def fit_blocks(
     """Parallel EP from the sites that the blocks have: 2 n r^2 operations a sweep.
 
     The residual is that of all rows together: many small gaps of one sign are as bad as a large
-    one. `times` makes the Gaussian of the prior and of sites with these sums, default `gaussian_of`.
+    one. `times` makes the Gaussian of the prior and of sites with these sums: by default
+    `gaussian_of`.
 
     Warns
     -----

@@ -25,7 +25,7 @@ from pymc_skewgp._gaussian.compiled.row_sites import (
 from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, log_ndtr_table
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity, SiteMarginals
 from pymc_skewgp._gaussian.modes import Target
-from pymc_skewgp._gaussian.sparse import FieldPattern, SparseCholesky
+from pymc_skewgp._gaussian.sparse import FieldPattern
 from pymc_skewgp._gaussian.tilted import (
     SiteFactors,
     Tilted,
@@ -539,14 +539,14 @@ class RowBlock(SiteSteps):
         ends = np.stack([self._mean - reach, self._mean + reach])
         return np.asarray((self.sites.log_prob(slice(None), ends) > -_NOTHING).all(axis=0))
 
-    def _variances(self, spread: FloatArray) -> FloatArray:
+    def _variances(self, spread: Any) -> FloatArray:
         variance = np.empty(self.n_rows)
         for rows in self._slices(_ROWS):
             white = dtrmm(1.0, spread, self.factor[rows].T, lower=0, trans_a=1)
             variance[rows] = np.einsum("ij,ij->j", white, white)
         return np.maximum(variance, 1e-300)
 
-    def _covariances(self, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _covariances(self, spread: Any) -> tuple[FloatArray, FloatArray]:
         """F S with S the covariance of c, and the variances of F c."""
         white = self.factor @ spread
         variance = np.einsum("ij,ij->i", white, white)
@@ -674,13 +674,13 @@ class SparseBlock(RowBlock):
         lower = (self._products.T @ (self._counts * tau)).reshape(r, r)
         return SiteSums(lower + np.tril(lower, -1).T, self.factor.T @ (self._counts * nu))
 
-    def _variances(self, spread: FloatArray) -> FloatArray:
+    def _variances(self, spread: Any) -> FloatArray:
         if self.factor.nnz > self.rank**2:
             return self._of_covariance(spread, spread @ spread.T)
         white = self.factor @ spread
         return np.maximum(np.einsum("ij,ij->i", white, white), 1e-300)
 
-    def _covariances(self, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _covariances(self, spread: Any) -> tuple[FloatArray, FloatArray]:
         cov = spread @ spread.T
         return self.factor @ cov, self._of_covariance(spread, cov)
 
@@ -751,10 +751,10 @@ class FieldBlock(RowBlock):
         every[self._rows] = self._counts * tau
         return SiteSums(self.pattern.gram(self._design, every), self.factor.T @ (self._counts * nu))
 
-    def _variances(self, spread: SparseCholesky) -> FloatArray:
+    def _variances(self, spread: Any) -> FloatArray:
         return self._covariances(spread)[1]
 
-    def _covariances(self, spread: SparseCholesky) -> tuple[FloatArray, FloatArray]:
+    def _covariances(self, spread: Any) -> tuple[FloatArray, FloatArray]:
         """Of entries of the design alone."""
         A = self.factor
         found = spread.covariances(A.indices, A.indptr, A.data)

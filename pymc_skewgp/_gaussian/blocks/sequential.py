@@ -1,21 +1,23 @@
-r"""A field drawn part by part, with resampling: weights whose variance adds up, and does not multiply.
+r"""A field drawn part by part, with resampling: variances of the parts' weights add up.
 
-EP's Gaussian of a field is drawn from the end of its Cholesky factor to the beginning, each entry given
-those that it depends on. A row i has its weight :math:`p(y_i \mid \eta_i) / t_i(\eta_i)`, t its site, as
-soon as all entries of its predictor are there. Draws are resampled where the weights so far have become
-unequal: it is a particle filter along the elimination order, twisted by EP, whose log evidence has the
-variance V / N of N draws, V the sum of the parts' variances, where weights of whole draws have
-:math:`(e^V - 1) / N`. (Doucet, de Freitas & Gordon 2001, doi:10.1007/978-1-4757-3437-9; Guarniero,
-Johansen & Lee 2017, The iterated auxiliary particle filter, doi:10.1080/01621459.2016.1222291.)
+EP's Gaussian of a field is drawn from the end of its Cholesky factor to the beginning, each entry
+given those that it depends on. A row i has its weight :math:`p(y_i \mid \eta_i) / t_i(\eta_i)`, t
+its site, as soon as all entries of its predictor are there. Draws are resampled where the weights
+so far have become unequal: it is a particle filter along the elimination order, twisted by EP,
+whose log evidence has the variance V / N of N draws, V the sum over the parts, where weights of
+whole draws have :math:`(e^V - 1) / N`. (Doucet, de Freitas & Gordon 2001, Sequential Monte Carlo
+methods in practice, doi:10.1007/978-1-4757-3437-9; Guarniero, Johansen & Lee 2017, The iterated
+auxiliary particle filter, doi:10.1080/01621459.2016.1222291.)
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pymc_skewgp._gaussian.blocks.ep import LocalBlocks
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.blocks.rows import FieldBlock
 from pymc_skewgp._gaussian.compiled.sparse import solve_transposed
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.escalation import MIN_DRAWS, N_REPLICATES, SamplingResult
@@ -28,7 +30,6 @@ from pymc_skewgp._gaussian.weights import (
     spread_of_replicates,
     systematic_resample,
 )
-from pymc_skewgp._validation import FloatArray
 
 # Parts of the rows; relative ESS below which draws are resampled.
 _PARTS, _UNEQUAL = 32, 0.5
@@ -38,16 +39,16 @@ _PARTS, _UNEQUAL = 32, 0.5
 class FieldSampler(SiteSampler):
     """Pairs, and where their weights are unequal draws part by part."""
 
-    proposal: BlockPairs
-
     def _tempered(self, n_pairs: int, rng: np.random.Generator) -> SamplingResult:
+        assert isinstance(self.proposal, BlockPairs)
         gaussian, blocks = self.proposal.gaussian, self.proposal.blocks
         assert isinstance(gaussian, FieldGaussian)
-        return drawn_in_parts(gaussian, blocks.blocks, n_pairs, rng)  # type: ignore[attr-defined]
+        assert isinstance(blocks, LocalBlocks)
+        return drawn_in_parts(gaussian, blocks.blocks, n_pairs, rng)
 
 
 def drawn_in_parts(
-    gaussian: FieldGaussian, blocks: tuple[FieldBlock, ...], n_draws: int, rng: np.random.Generator
+    gaussian: FieldGaussian, blocks: Sequence[Any], n_draws: int, rng: np.random.Generator
 ) -> SamplingResult:
     """Draws of the coordinates, in independent replicates.
 
@@ -55,7 +56,7 @@ def drawn_in_parts(
     ----------
     gaussian : FieldGaussian
         EP's, with the sites of the blocks.
-    blocks : tuple of FieldBlock
+    blocks : sequence of FieldBlock
         After EP.
     n_draws : int
     rng : numpy.random.Generator
@@ -95,9 +96,7 @@ def drawn_in_parts(
     replicate = chosen // size
     fraction = 1.0 / (1.0 + draws.shape[1] * error**2)
     estimate = Estimate(value, error, fraction, max(worst_k, pareto_k(log_probs)))
-    return SamplingResult(
-        draws[:, chosen], log_probs[replicate], estimate, "in parts", replicate
-    )
+    return SamplingResult(draws[:, chosen], log_probs[replicate], estimate, "in parts", replicate)
 
 
 def _in_order(factor: Any, place: Any) -> Any:

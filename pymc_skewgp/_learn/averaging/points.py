@@ -137,6 +137,8 @@ class FactorTask:
     def _refuse_plateaus(self, start: FactorStart | None) -> None:
         """Where the evidence does not fall, as by a log deviation of values that f may meet."""
         assert self.sites is not None
+        assert isinstance(self.joint, JointGaussian)
+        assert isinstance(self.terms, FactorTerms)
         for own in self.joint.flat @ self.joint.factor:
             if not is_bounded(self.terms, self.sites, start, own):
                 self._refuse((self.joint.factor @ own)[None])

@@ -19,7 +19,12 @@ from pymc_skewgp._model.gp.process import process_of_values
 from pymc_skewgp._model.graph import affine, analysis, data_rows, data_sites, likelihoods
 from pymc_skewgp._model.graph import gaussian_terms as of_block
 from pymc_skewgp._model.graph import members as kinds
-from pymc_skewgp._model.graph.joint_gaussian import Field, JointGaussian, design_and_offset, joint_prior
+from pymc_skewgp._model.graph.joint_gaussian import (
+    Field,
+    JointGaussian,
+    design_and_offset,
+    joint_prior,
+)
 from pymc_skewgp._model.graph.sites import distribution_name, recognised
 from pymc_skewgp._model.ops.densities import interval_limits, label_intervals, static_n_latent
 from pymc_skewgp._model.ops.plain_mode import PLAIN

@@ -1,9 +1,9 @@
 r"""Blocks whose precision is sparse: where its entries are, and they as graphs of hyperparameters.
 
 The log density of a block is quadratic in its vector z, and predictors are affine in it. So the
-gradient :math:`b - Q z` and the predictors :math:`a + A z` say all of Q and A at some z: at ones and
-at ranks of a part of the entries, where of each row one at most is met, which one it is; then, at z
-that are 1 in entries no row has two of, the values (Curtis, Powell & Reid 1974,
+gradient :math:`b - Q z` and the predictors :math:`a + A z` say all of Q and A at some z: at ones
+and at ranks of a part of the entries, where of each row one at most is met, which one it is; then,
+at z that are 1 in entries no row has two of, the values (Curtis, Powell & Reid 1974,
 doi:10.1093/imamat/13.1.117). No matrix of d x d numbers is ever made, and no kind of variable needs
 code of its own: random walks, autoregressions, areas and effects are all the same.
 """
@@ -68,7 +68,8 @@ def field_terms(
     densities = [kinds.log_density_of(model, model[x.name]) for x in block.members]
     densities = in_double([*densities, *model.replace_rvs_by_values(list(potentials))])
     log_prior = sum(x.sum() for x in densities)
-    eta = pt.concatenate([y.predictor for y in [*block.observed, *block.sites]])
+    seen: list[Any] = [*block.observed, *block.sites]
+    eta = pt.concatenate([y.predictor for y in seen])
     log_prior, eta = clone_replace([log_prior, eta], pieces)
     slope = pt.grad(log_prior, z)
     singles = np.concatenate([np.full(n, n <= _FEW) for n in sizes])
@@ -85,7 +86,7 @@ def field_terms(
     i, j = of_precision
     row, column = np.where(singles[i] & ~singles[j], [j, i], [i, j])  # a full row of its own
     log_constant = at_zero[2] + kinds.HALF_LOG_2PI * z.type.shape[0]
-    *rest, of_rows = row_terms(rows)
+    lower, upper, value, noise, counts, of_rows = row_terms(rows)
     terms = FieldTerms(
         known[0][color[of_design[1]], of_design[0]],
         pt.constant(of_design.astype(np.float64)),
@@ -93,14 +94,18 @@ def field_terms(
         pt.constant(of_precision.astype(np.float64)),
         at_zero[1],
         at_zero[0],
-        *rest,
+        lower,
+        upper,
+        value,
+        noise,
+        counts,
         log_constant + of_rows,
     )
     return terms, Field(log_constant)
 
 
 def _may_be_sparse(model: pm.Model, block: BlockGraph, rows: Sequence[NoisyRows]) -> bool:
-    """Whether all are free variables with densities, and noise and predictors are each row's own."""
+    """Whether all have densities on their own scale, and noise and predictors are each row's."""
     plain = all(model.rvs_to_transforms[model[x.name]] is None for x in block.members)
     proper = not any(x.is_flat or x.own_potential is not None for x in block.members)
     alone = all(row.S.type.ndim == 1 for row in rows)
@@ -145,15 +150,13 @@ def _pattern(
     return design[:, order], np.hstack([precision, [j[mirrored], i[mirrored]]])
 
 
-def _places(
-    linear: Linear, singles: Any, rows: Any, rng: np.random.Generator
-) -> IntArray | None:
+def _places(linear: Linear, singles: Any, rows: Any, rng: np.random.Generator) -> IntArray | None:
     """Rows and columns of the entries of a matrix: all of `singles`, others in `rows` alone."""
     d = singles.size
-    found = []
+    found = [np.zeros((2, 0))]
     for column in np.flatnonzero(singles):
         own = np.flatnonzero(linear(np.eye(1, d, column))[0])
-        found.append([own, np.full(own.size, column)])
+        found.append(np.stack([own, np.full(own.size, column)]))
     others, left = np.flatnonzero(~singles), rows.copy()
     rank, check = 1.0 + np.arange(d), rng.normal(size=d)
     for _ in range(_TIMES if others.size else 0):
@@ -166,10 +169,14 @@ def _places(
             met = left & ((one != 0.0) | (ranked != 0.0) | (checked != 0.0))
             met_rows = np.flatnonzero(met)
             column = ranked[met_rows] / one[met_rows] - 1.0
-            nearest = np.clip(np.nan_to_num(np.round(column), posinf=0, neginf=0), 0, d - 1).astype(int)
+            nearest = np.clip(np.nan_to_num(np.round(column), posinf=0, neginf=0), 0, d - 1).astype(
+                int
+            )
             size = np.abs(one[met_rows])
             off = np.abs(checked[met_rows] - one[met_rows] * check[nearest])
-            alone = (np.abs(column - nearest) < 0.1) & (off <= _ROUND_OFF * size) & (own[nearest] > 0)
+            alone = (
+                (np.abs(column - nearest) < 0.1) & (off <= _ROUND_OFF * size) & (own[nearest] > 0)
+            )
             clear[met_rows[~alone]] = False
             new.append(np.stack([met_rows[alone], nearest[alone]]))
         pairs = np.hstack(new)
@@ -180,7 +187,7 @@ def _places(
     else:
         if others.size:
             return None
-    return np.hstack([np.zeros((2, 0)), *found]).astype(np.intp)
+    return np.hstack(found).astype(np.intp)
 
 
 def _colors(of_design: IntArray, of_precision: IntArray, singles: Any) -> IntArray:
@@ -195,7 +202,10 @@ def _colors(of_design: IntArray, of_precision: IntArray, singles: Any) -> IntArr
     rows = np.concatenate([of_design[0][own], of_design[0].max(initial=0) + 1 + i[kept]])
     columns = np.concatenate([of_design[1][own], j[kept]])
     order = np.argsort(rows, kind="stable")
-    columns, starts = columns[order], np.searchsorted(rows[order], np.arange(rows.max(initial=0) + 2))
+    columns, starts = (
+        columns[order],
+        np.searchsorted(rows[order], np.arange(rows.max(initial=0) + 2)),
+    )
     by_column = np.argsort(columns, kind="stable")
     row_of = rows[order][by_column]
     ends = np.searchsorted(columns[by_column], np.arange(d + 1))

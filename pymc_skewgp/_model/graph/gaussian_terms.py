@@ -243,8 +243,9 @@ def gaussian_terms(
         turns += [pt.eye(y.a.shape[0]) for y in block.sites]
         whole = block_diagonal(turns)
         A, a = whole @ A, whole @ a
-    *known, log_constant = row_terms(rows)
-    terms = FactorTerms(A, a, *known, joint.log_constant + log_constant)
+    lower, upper, value, S, counts, log_constant = row_terms(rows)
+    log_constant = joint.log_constant + log_constant
+    terms = FactorTerms(A, a, lower, upper, value, S, counts, log_constant)
     return lean_terms(model, terms, joint), joint
 
 

@@ -141,8 +141,8 @@ def checked_method(method: gradients.LogProbMethod) -> gradients.LogProbMethod:
 class CARLogDet(ValueWithDerivatives):
     r"""Log determinant of :math:`I - \alpha D^{-1} W`, W sparse with row sums D; input alpha.
 
-    Its derivative is :math:`-\mathrm{tr}\{(D - \alpha W)^{-1} W\}`, which asks for the inverse where W
-    has entries.
+    Its derivative is :math:`-\mathrm{tr}\{(D - \alpha W)^{-1} W\}`, which asks for the inverse
+    where W has entries.
 
     Parameters
     ----------
