@@ -179,3 +179,12 @@ def test_areas_are_explained():
     )
     error = found.std(axis=(0, 1)) / np.sqrt(found[..., 0].size)  # independent draws
     assert (np.abs(found.mean(axis=(0, 1)) - mean) < 4.5 * error).all()  # 3e-3 false alarms
+
+
+def test_several_modes_are_looked_for():
+    """Student-t data are not log-concave: blocks that dense algebra can do stay with it."""
+    y = np.random.default_rng(9).standard_t(2.0, N)
+    with pm.Model() as model:
+        z = pm.GaussianRandomWalk("z", sigma=0.1, init_dist=pm.Normal.dist(0.0, 1.0), shape=N)
+        pm.StudentT("y", nu=3.0, mu=z, sigma=0.5, observed=y)
+    assert "sparse" not in str(sg.explain(model))

@@ -23,12 +23,16 @@ from pymc_skewgp._model.graph import members as kinds
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.data_rows import NoisyRows, row_terms
 from pymc_skewgp._model.graph.joint_gaussian import Field
+from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._model.ops.plain_mode import in_double, plain_function
 from pymc_skewgp._posterior.site_evidence import FieldTerms
 from pymc_skewgp._validation import FloatArray
 
 # Entries of a block from which on it is looked at, and those of a member that are met one by one.
 LEAST, _FEW = 300, 32
+# Entries up to which a block goes by dense algebra where there may be several modes: these are
+# looked for there alone. Predictors between which a log probability is to be concave.
+_MOST_DENSE, _LOOKED = 1500, np.linspace(-8.0, 8.0, 17)
 # Operations of dense algebra in the time of one on sparse columns.
 _SLOWER = 20
 # Parts of the entries at a time, times that they are dealt anew, and what round-off may leave.
@@ -57,9 +61,12 @@ def field_terms(
     point = model.initial_point()
     shapes = [np.shape(point[x.value.name]) for x in block.members]
     sizes = [int(np.prod(shape, dtype=int)) for shape in shapes]
-    if sum(sizes) < LEAST or not _may_be_sparse(model, block, rows):
+    d = sum(sizes)
+    if d < LEAST or not _may_be_sparse(model, block, rows):
         return None
-    z = pt.vector("z", dtype="float64", shape=(sum(sizes),))
+    if d <= _MOST_DENSE and any(_may_bend(model, y) for y in block.sites):
+        return None
+    z = pt.vector("z", dtype="float64", shape=(d,))
     ends = np.cumsum([0, *sizes])
     pieces = {
         x.value: pt.cast(z[i:j].reshape(shape), x.value.dtype)
@@ -74,10 +81,10 @@ def field_terms(
     slope = pt.grad(log_prior, z)
     singles = np.concatenate([np.full(n, n <= _FEW) for n in sizes])
     found = _pattern(model, z, eta, slope, singles)
-    if found is None or not _pays(*found, sum(sizes)):
+    if found is None or not _pays(*found, d):
         return None
     of_design, of_precision = found
-    zero = pt.zeros(z.type.shape[0], dtype="float64")
+    zero = pt.zeros(d, dtype="float64")
     at_zero = clone_replace([eta, slope, log_prior], {z: zero})
     color = _colors(of_design, of_precision, singles)
     seeds = np.zeros((color.max() + 1, color.size))
@@ -85,7 +92,7 @@ def field_terms(
     known = _at_seeds(eta, z, seeds) - at_zero[0], at_zero[1] - _at_seeds(slope, z, seeds)
     i, j = of_precision
     row, column = np.where(singles[i] & ~singles[j], [j, i], [i, j])  # a full row of its own
-    log_constant = at_zero[2] + kinds.HALF_LOG_2PI * z.type.shape[0]
+    log_constant = at_zero[2] + kinds.HALF_LOG_2PI * d
     lower, upper, value, noise, counts, of_rows = row_terms(rows)
     terms = FieldTerms(
         known[0][color[of_design[1]], of_design[0]],
@@ -111,6 +118,21 @@ def _may_be_sparse(model: pm.Model, block: BlockGraph, rows: Sequence[NoisyRows]
     alone = all(row.S.type.ndim == 1 for row in rows)
     one = all(y.width == 1 and y.predictor is not None for y in block.sites)
     return plain and proper and alone and one
+
+
+def _may_bend(model: pm.Model, y: ObservedSites) -> bool:
+    """Whether log probabilities are seen not to be concave."""
+    used = set(graph_inputs([y.log_prob, y.a]))
+    inputs = [value for value in model.value_vars if value in used]
+    point = model.initial_point() if inputs else {}
+    size = plain_function(inputs, y.a)(*(point[x.name] for x in inputs)).size
+    function = plain_function([*inputs, y.eta], y.log_prob)
+    with np.errstate(all="ignore"):
+        given = [point[x.name] for x in inputs]
+        logs = np.stack([function(*given, np.full(size, x)) for x in _LOOKED])
+        bend = np.diff(logs, n=2, axis=0)
+        scale = np.abs(logs[:-2]) + np.abs(logs[1:-1]) + np.abs(logs[2:])
+    return bool((bend > 1e-12 * scale).any())
 
 
 def _at_seeds(graph: Any, z: Any, seeds: FloatArray) -> Any:
