@@ -96,6 +96,59 @@ class SparseCholesky:
         return found
 
 
+class TiedCholesky:
+    r"""The same of P + U'U, U of few rows without zeros, as of a field whose sum is held at 0.
+
+    With :math:`V = P^{-1} U^\top` and :math:`S = (I + U V)^{-1}` the inverse is
+    :math:`P^{-1} - V S V^\top` (Woodbury), and with :math:`B = R^\top V` a root of it
+    :math:`R^{-\top} (I - B S B^\top)^{1/2}`.
+
+    Parameters
+    ----------
+    chol : SparseCholesky
+        Of P.
+    ties : ndarray, shape (k, d)
+        U.
+    """
+
+    def __init__(self, chol: SparseCholesky, ties: FloatArray) -> None:
+        self._chol, self._ties = chol, ties
+        self._moved = chol.solve(ties.T.copy())
+        inner = np.eye(len(ties)) + ties @ self._moved
+        self._left = np.linalg.inv(inner)
+        self.log_det = chol.log_det + float(np.linalg.slogdet(inner)[1])
+
+    def solve(self, x: FloatArray) -> FloatArray:
+        """See `SparseCholesky`."""
+        found = self._chol.solve(x)
+        return found - self._moved @ (self._left @ (self._ties @ found))
+
+    def __matmul__(self, white: FloatArray) -> FloatArray:
+        """See `SparseCholesky`."""
+        chol, d = self._chol, self._chol.place.size
+        in_order = np.empty_like(self._moved)
+        in_order[chol.place] = self._moved
+        R = sparse.csc_array((chol.values, chol.rows, chol.starts), shape=(d, d))
+        across, length = np.linalg.qr(R.T @ in_order)
+        values, vectors = np.linalg.eigh(length @ self._left @ length.T)
+        short = (vectors * (1.0 - np.sqrt(np.maximum(1.0 - values, 0.0)))) @ vectors.T
+        return chol @ (white - across @ (short @ (across.T @ white)))
+
+    def entries(self, rows: IntArray, columns: IntArray) -> FloatArray:
+        """See `SparseCholesky`."""
+        found = self._chol.entries(rows, columns)
+        left, right = self._moved[rows] @ self._left, self._moved[columns]
+        return np.asarray(found - np.einsum("ij,ij->i", left, right))
+
+    def covariances(self, columns: IntArray, starts: IntArray, values: FloatArray) -> FloatArray:
+        """See `SparseCholesky`."""
+        found = self._chol.covariances(columns, starts, values)
+        row = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+        A = sparse.csr_array((values, columns, starts), shape=(starts.size - 1, len(self._moved)))
+        seen = (A @ self._moved @ self._left)[row]
+        return np.asarray(found - np.einsum("ij,ij->i", seen, self._moved[columns]))
+
+
 class FieldPattern:
     """Where A and Q have entries, and what of them makes which entry of P = Q + A'TA.
 
@@ -168,31 +221,43 @@ def _pairs_in_rows(starts: IntArray) -> tuple[IntArray, IntArray]:
 
 
 class FieldPrior(NamedTuple):
-    """The density exp(b'c - c'Qc / 2), times (2 pi)^(-d/2).
+    """The density exp(b'c - c'(Q + U'U)c / 2), times (2 pi)^(-d/2).
 
     Attributes
     ----------
     pattern : FieldPattern
     precision : csc_array, shape (d, d)
     slope : ndarray, shape (d,)
+    ties : ndarray, shape (k, d)
+        U.
     """
 
     pattern: FieldPattern
     precision: Any
     slope: FloatArray
+    ties: FloatArray
 
     @classmethod
-    def of(cls, pattern: FieldPattern, precision: FloatArray, slope: FloatArray) -> Self:
+    def of(
+        cls, pattern: FieldPattern, precision: FloatArray, slope: FloatArray, ties: FloatArray
+    ) -> Self:
         """From the entries of Q."""
-        return cls(pattern, pattern.precision(precision), slope)
+        return cls(pattern, pattern.precision(precision), slope, ties)
+
+    def half_square(self, c: FloatArray) -> float:
+        """Half of c'(Q + U'U)c."""
+        tied = self.ties @ c
+        return 0.5 * float(c @ (self.precision @ c) + tied @ tied)
 
     def log_prob(self, c: FloatArray) -> float:
         """Of one c, but for the power of 2 pi."""
-        return float(self.slope @ c - 0.5 * c @ (self.precision @ c))
+        return float(self.slope @ c) - self.half_square(c)
 
     def times(self, sums: Any) -> "FieldGaussian":
         """With sites of these sums; see `SiteSums`."""
-        chol = SparseCholesky(self.pattern.added(self.precision, sums.gram))
+        chol: Any = SparseCholesky(self.pattern.added(self.precision, sums.gram))
+        if len(self.ties):
+            chol = TiedCholesky(chol, self.ties)
         mean = chol.solve(self.slope + sums.pull)
         return FieldGaussian(mean, chol, prior=self, sums=sums)
 
@@ -234,5 +299,5 @@ class FieldGaussian(CoordinateGaussian):
         off = coordinates - self.mean[:, None]
         ratio = 0.5 * np.einsum("ij,ij->j", off, gram @ off)
         ratio += (gram @ self.mean - self.sums.pull) @ coordinates
-        ratio += 0.5 * float(self.mean @ (self.prior.precision @ self.mean)) - self.half_log_det
+        ratio += self.prior.half_square(self.mean) - self.half_log_det
         return np.asarray(ratio)

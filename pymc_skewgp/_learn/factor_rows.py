@@ -454,23 +454,26 @@ class FieldRows(FactorRows):
         nothing = np.zeros(0, dtype=np.intp)
         self.own = OwnCoordinates(nothing, np.arange(shape[1]), np.zeros(shape[0]))
         self.loadings = pattern.design(terms.design)
-        self._prior = FieldPrior.of(pattern, terms.precision, terms.slope)
+        self._prior = FieldPrior.of(pattern, terms.precision, terms.slope, terms.ties)
         self._of_ep = [FieldBlock(terms.design, pattern, *part) for part in self.parts]
-        self._moments = np.zeros(0), np.zeros(0)
+        self._moments = np.zeros(0), np.zeros(0), np.zeros(0)
 
     def gradient(self, ep: BlockEP) -> tuple[Any, list[FloatArray]]:
         """See `FactorRows`."""
         i, j = self._pattern.of_precision
         mean, chol = ep.gaussian.mean, ep.gaussian.spread
         if ep.residual < _ROUGH:
-            self._moments = mean, chol.entries(i, j) + mean[i] * mean[j]
+            ties = self.terms.ties
+            tied = chol.solve(ties.T.copy()).T + np.outer(ties @ mean, mean)
+            self._moments = mean, chol.entries(i, j) + mean[i] * mean[j], tied
         return super().gradient(ep)
 
     def gradient_by_draws(self, c: FloatArray, weights: FloatArray) -> tuple[Any, list[FloatArray]]:
         """See `FactorRows`."""
         i, j = self._pattern.of_precision
-        weighted = weights @ c, np.einsum("n,nk,nk->k", weights, c[:, i], c[:, j])
-        self._moments = weighted
+        squares = np.einsum("n,nk,nk->k", weights, c[:, i], c[:, j])
+        tied = (weights[:, None] * (c @ self.terms.ties.T)).T @ c
+        self._moments = weights @ c, squares, tied
         return super().gradient_by_draws(c, weights)
 
     def _times(self, sums: SiteSums) -> CoordinateGaussian:
@@ -480,11 +483,12 @@ class FieldRows(FactorRows):
         return self._prior.log_prob(c)
 
     def _with_rows(self, factors: list[FloatArray], known: tuple[FloatArray, ...]) -> FieldTerms:
-        mean, squares = self._moments
+        mean, squares, tied = self._moments
         nowhere = (np.zeros_like(x) for x in (self.terms.of_design, self.terms.of_precision))
         of_design, of_precision = nowhere
         design = np.concatenate(factors)
-        return FieldTerms(design, of_design, -0.5 * squares, of_precision, mean, *known)
+        prior = -0.5 * squares, of_precision, mean, -tied
+        return FieldTerms(design, of_design, *prior, *known)
 
     def _factor_by_draws(self, pulled: FloatArray, c: FloatArray, own: slice) -> FloatArray:
         some = slice(*self._pattern.starts[[own.start, own.stop]])

@@ -419,10 +419,10 @@ class FactorTerms(NamedTuple):
 
 
 class FieldTerms(NamedTuple):
-    r"""Predictors A z + a of a field z with the density exp(b'z - z'Qz / 2), Q and A sparse.
+    r"""Predictors A z + a of a field z whose precision is Q + U'U, with Q and A sparse.
 
     .. math:: p(y) = C\, (2\pi)^{-d/2} \int \prod_i p(y_i \mid a_i + A_i z)
-        \exp(b^\top z - \tfrac12 z^\top Q z)\, dz
+        \exp(b^\top z - \tfrac12 z^\top Q z - \tfrac12 |U z|^2)\, dz
 
     The prior need not have an integral. Rows and constants are as in `FactorTerms`; places are
     floating-point numbers, as all terms are.
@@ -435,6 +435,8 @@ class FieldTerms(NamedTuple):
         Their rows and columns.
     slope : (d,)
         b.
+    ties : (k, d)
+        U, of few rows.
     """
 
     design: Any
@@ -442,6 +444,7 @@ class FieldTerms(NamedTuple):
     precision: Any
     of_precision: Any
     slope: Any
+    ties: Any
     offset: Any
     lower: Any
     upper: Any
@@ -463,7 +466,8 @@ class FieldTerms(NamedTuple):
     @property
     def finite(self) -> tuple[Any, ...]:
         """What has to be."""
-        return self.design, self.precision, self.slope, self.offset, self.log_constant
+        rows = self.design, self.offset, self.log_constant
+        return *rows, self.precision, self.slope, self.ties
 
     def deviations(self, rows: slice) -> Any:
         """One: those of the prior may be infinite."""

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 from pymc_skewgp._errors import NotPositiveDefiniteError
-from pymc_skewgp._gaussian.sparse import FieldPattern, SparseCholesky
+from pymc_skewgp._gaussian.sparse import FieldPattern, SparseCholesky, TiedCholesky
 
 
 def lattice(k, more=0.3):
@@ -62,3 +62,22 @@ def test_covariances_with_predictors():
 def test_not_positive_definite(more):
     with pytest.raises(NotPositiveDefiniteError, match="leave some direction unbounded"):
         SparseCholesky(lattice(7, more))
+
+
+def test_sums_held_at_zero(known):
+    P, chol, _ = known
+    rng = np.random.default_rng(1)
+    U = rng.normal(size=(2, 50))
+    tied, inverse = TiedCholesky(chol, U), np.linalg.inv(P.toarray() + U.T @ U)
+    assert_allclose(tied.log_det, np.linalg.slogdet(P.toarray() + U.T @ U)[1], **EXACT)
+    assert_allclose(tied.solve(np.arange(50.0)), inverse @ np.arange(50.0), **EXACT)
+    root = tied @ np.eye(50)
+    assert_allclose(root @ root.T, inverse, **EXACT)
+    i, j = P.nonzero()
+    assert_allclose(tied.entries(i, j), inverse[i, j], **EXACT)
+    columns, starts = np.array([3, 4, 49, 0, 49]), np.array([0, 2, 3, 5])
+    A = np.zeros((3, 50))
+    rows, values = np.array([0, 0, 1, 2, 2]), rng.normal(size=5)
+    A[rows, columns] = values
+    found = tied.covariances(columns, starts, values)
+    assert_allclose(found, (inverse @ A.T)[columns, rows], **EXACT)

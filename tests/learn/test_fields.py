@@ -188,3 +188,25 @@ def test_several_modes_are_looked_for():
         z = pm.GaussianRandomWalk("z", sigma=0.1, init_dist=pm.Normal.dist(0.0, 1.0), shape=N)
         pm.StudentT("y", nu=3.0, mu=z, sigma=0.5, observed=y)
     assert "sparse" not in str(sg.explain(model))
+
+
+def test_areas_whose_sum_is_held_at_zero():
+    """Measured `pm.ICAR`: a Gaussian integral, by dense algebra and PyMC's own log density at 0."""
+    rng, W = np.random.default_rng(10), neighbours(20).toarray().astype(int)
+    y = rng.normal(0.0, 1.0, 400)
+    with pm.Model() as model:
+        z = pm.ICAR("z", W=W, sigma=0.7)
+        pm.Normal("y", z, 0.5, observed=y)
+    Q = (np.diag(W.sum(axis=0)) - W) / 0.49 + np.ones((400, 400)) / 0.4**2
+    P = Q + 4.0 * np.eye(400)
+    origin = float(model.compile_logp()({"z": np.zeros(400)}))
+    log_det = np.linalg.slogdet(P)[1]
+    # Round-off of 1e5 in P: sums of 400 numbers to 1e-7.
+    right = origin + 8.0 * y @ np.linalg.solve(P, y) - 0.5 * log_det + 200.0 * np.log(2.0 * np.pi)
+    dt = sg.integrate(model, random_seed=11, draws=500, progressbar=False)
+    assert "sparse precision" in str(sg.explain(model))
+    assert_allclose(dt["posterior"].attrs["log_evidence"], right, rtol=1e-7)
+    found = dt["posterior"]["z"]
+    error = found.std(("chain", "draw")).values / np.sqrt(found[..., 0].size)  # independent draws
+    off = found.mean(("chain", "draw")).values - np.linalg.solve(P, 4.0 * y)
+    assert (np.abs(off) < 4.5 * error).all()  # 3e-3 false alarms

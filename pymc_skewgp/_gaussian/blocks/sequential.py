@@ -44,6 +44,8 @@ class FieldSampler(SiteSampler):
         gaussian, blocks = self.proposal.gaussian, self.proposal.blocks
         assert isinstance(gaussian, FieldGaussian)
         assert isinstance(blocks, LocalBlocks)
+        if len(gaussian.prior.ties):  # which have no part that comes first
+            return super()._tempered(n_pairs, rng)
         return drawn_in_parts(gaussian, blocks.blocks, n_pairs, rng)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.multivariate import ICARRV
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import graph_inputs
 
@@ -72,7 +73,7 @@ def field_terms(
         x.value: pt.cast(z[i:j].reshape(shape), x.value.dtype)
         for x, i, j, shape in zip(block.members, ends[:-1], ends[1:], shapes, strict=True)
     }
-    densities = [kinds.log_density_of(model, model[x.name]) for x in block.members]
+    densities, ties = _densities(model, block, ends)
     densities = in_double([*densities, *model.replace_rvs_by_values(list(potentials))])
     log_prior = sum(x.sum() for x in densities)
     seen: list[Any] = [*block.observed, *block.sites]
@@ -100,6 +101,7 @@ def field_terms(
         known[1][color[column], row],
         pt.constant(of_precision.astype(np.float64)),
         at_zero[1],
+        ties,
         at_zero[0],
         lower,
         upper,
@@ -109,6 +111,21 @@ def field_terms(
         log_constant + of_rows,
     )
     return terms, Field(log_constant)
+
+
+def _densities(model: pm.Model, block: BlockGraph, ends: IntArray) -> tuple[list[Any], Any]:
+    """Log densities of the members, and U of what holds sums of their values at 0."""
+    found, ties = [], [pt.zeros((0, int(ends[-1])), dtype="float64")]
+    for x, start in zip(block.members, ends[:-1], strict=True):
+        rv = model[x.name]
+        parts = kinds.icar_parts(model, rv) if isinstance(rv.owner.op, ICARRV) else None
+        if parts is None:
+            found.append(kinds.log_density_of(model, rv))
+            continue
+        found.append(parts[0])
+        rest = ends[-1] - start - parts[1].type.shape[1]
+        ties.append(pt.cast(pt.pad(parts[1], ((0, 0), (start, rest))), "float64"))
+    return found, pt.concatenate(ties)
 
 
 def _may_be_sparse(model: pm.Model, block: BlockGraph, rows: Sequence[NoisyRows]) -> bool:

@@ -126,6 +126,23 @@ def _car_log_density(value: Any, mu: Any, W: Any, alpha: Any, tau: Any, valid: A
     return check_parameters(0.5 * (log_det - quadratic), *bounds, msg="-1 < alpha < 1, tau > 0")
 
 
+def icar_parts(model: pm.Model, rv: Any) -> tuple[Any, Any] | None:
+    """The log density of `pm.ICAR` but for its sum's, and what times z is white in the latter.
+
+    None for batches of fields.
+    """
+    value = model.rvs_to_values[rv]
+    W, sigma, deviation = model.replace_rvs_by_values(rv.owner.op.dist_params(rv.owner))
+    if value.type.ndim != 1:
+        return None
+    W = plain_function([], W)()
+    first, second = np.nonzero(np.tril(W) == 1)
+    apart = ((value[first] - value[second]) ** 2).sum() / sigma.squeeze() ** 2
+    tie = pt.ones((1, len(W))) / (len(W) * deviation.squeeze())
+    log_density = pt.log(tie[0, 0]) - HALF_LOG_2PI - 0.5 * apart
+    return check_parameters(log_density, pt.gt(sigma.squeeze(), 0.0), msg="sigma > 0"), tie
+
+
 def slopes_of(log_density: Any, values: Sequence[Any]) -> list[Any]:
     """Gradient in some values."""
     found: list[Any] = pt.grad(
