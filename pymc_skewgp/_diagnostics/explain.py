@@ -24,7 +24,7 @@ from pymc_skewgp._model.graph.collapsed import ModelParts, parts_of_model, pymc_
 from pymc_skewgp._model.graph.members import Member
 from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import PLAIN
-from pymc_skewgp._posterior.site_evidence import FactorTerms
+from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -368,6 +368,11 @@ def _engine(problem: IntegrationProblem) -> str:
         if isinstance(terms, FactorTerms):
             n, r = terms.factor.shape
             found.append(f"{_counted(n, 'predictor')} of {_counted(r, 'coordinate')}")
+        elif isinstance(terms, FieldTerms):
+            n, r = terms.offset.size, terms.slope.size
+            found.append(
+                f"{_counted(n, 'predictor')} of {_counted(r, 'value')} with sparse precision"
+            )
         else:
             found.append(f"{terms.n_rows} rows with their covariance matrix")
     return " and ".join(found)

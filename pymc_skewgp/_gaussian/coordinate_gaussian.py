@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,10 +59,24 @@ class CoordinateGaussian:
     chol: FloatArray
 
     @cached_property
-    def spread(self) -> FloatArray:
+    def spread(self) -> Any:
         """L^-T."""
         found: FloatArray = dtrtri(self.chol.T)[0]
         return found
+
+    @property
+    def half_log_det(self) -> float:
+        """Half of log |P|."""
+        return float(np.log(self.chol.diagonal()).sum())
+
+    def log_integral(self, pull: FloatArray) -> float:
+        """Of N(c; 0, I) times the sites that `pull` is the linear term of, and q is made of."""
+        return 0.5 * float(pull @ self.mean) - self.half_log_det
+
+    def squared_length(self, pull: FloatArray) -> float:
+        """Of the step that sites' `pull` makes, in deviations."""
+        step = solve_triangular(self.chol, pull, lower=True)
+        return float(step @ step)
 
     def beside(
         self, scale: FloatArray, factor: FloatArray, tau: FloatArray, nu: FloatArray
@@ -88,7 +102,7 @@ class CoordinateGaussian:
         ratio = np.einsum("ij,ij->j", white, white)
         ratio -= np.einsum("ij,ij->j", coordinates, coordinates)
         ratio *= 0.5
-        ratio -= float(np.log(self.chol.diagonal()).sum())
+        ratio -= self.half_log_det
         return ratio
 
     def white(self, coordinates: FloatArray) -> FloatArray:

@@ -39,6 +39,7 @@ from pymc_skewgp._learn.factor_rows import (
     OwnCoordinates,
     parts_of,
     products_of,
+    rows_of,
     set_points,
     through_noise,
 )
@@ -49,7 +50,7 @@ from pymc_skewgp._posterior.evidence_gradient import (
     EvidenceGradient,
     EvidenceTerms,
 )
-from pymc_skewgp._posterior.site_evidence import NEGLIGIBLE, FactorTerms
+from pymc_skewgp._posterior.site_evidence import NEGLIGIBLE, FactorTerms, FieldTerms
 from pymc_skewgp._validation import FloatArray
 
 _TINY = 1e-300  # instead of 0
@@ -73,7 +74,9 @@ class FactorEvidence:
         self._tol = tol
         self.last: FactorStart | None = None
 
-    def __call__(self, terms: FactorTerms, sites: SitesGiven | None = None) -> EvidenceGradient:
+    def __call__(
+        self, terms: FactorTerms | FieldTerms, sites: SitesGiven | None = None
+    ) -> EvidenceGradient:
         """Value and gradient; minus infinity and zeros where no evidence can be computed."""
         found = self._fit(terms, sites, self._tol)
         if found is None:
@@ -85,7 +88,7 @@ class FactorEvidence:
             return nothing(terms)
         return EvidenceGradient(value, wrt, in_parameters=parameters)
 
-    def value(self, terms: FactorTerms, sites: SitesGiven | None = None) -> float:
+    def value(self, terms: FactorTerms | FieldTerms, sites: SitesGiven | None = None) -> float:
         """The value alone."""
         found = self._fit(terms, sites, VALUE_TOLERANCE)
         return -np.inf if found is None else found[1].log_prob + float(terms.log_constant)
@@ -118,14 +121,14 @@ class FactorEvidence:
                 self.last = start
 
     def _fit(
-        self, terms: FactorTerms, sites: SitesGiven | None, tol: float
+        self, terms: FactorTerms | FieldTerms, sites: SitesGiven | None, tol: float
     ) -> tuple[FactorRows, BlockEP] | None:
         if not _are_finite(terms):
             return None
         try:
             with no_warnings(), np.errstate(all="ignore"):
                 start, self.last = self.last, None
-                rows = FactorRows(terms, sites, start)
+                rows = rows_of(terms, sites, start)
                 ep = rows.fit(tol)
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):
             return None
@@ -135,8 +138,8 @@ class FactorEvidence:
         return rows, ep
 
 
-def _are_finite(terms: FactorTerms) -> bool:
-    finite = all(np.isfinite(x).all() for x in (terms.factor, terms.offset, terms.log_constant))
+def _are_finite(terms: FactorTerms | FieldTerms) -> bool:
+    finite = all(np.isfinite(x).all() for x in terms.finite)
     return finite and bool((terms.noise > 0).all())
 
 
@@ -150,9 +153,9 @@ _MOST_OPERATIONS, _ROWS_TOGETHER, _SWEEPS_TOGETHER = 3 * 10**7, 1000, 20
 _DRAWS = 1024
 
 
-def n_together(terms: FactorTerms, sites: SitesGiven | None) -> int:
+def n_together(terms: FactorTerms | FieldTerms, sites: SitesGiven | None) -> int:
     """How many such terms go side by side."""
-    if sites is not None and sites.several:
+    if isinstance(terms, FieldTerms) or (sites is not None and sites.several):
         return 1
     n, r = terms.factor.shape
     r -= OwnCoordinates.of(terms).size
@@ -367,8 +370,10 @@ def _are_log_concave(factor: FloatArray, mean: FloatArray, sites: SitesGiven) ->
 _OF_A_ROW = 1000
 
 
-def operations_of_draws(terms: FactorTerms | EvidenceTerms, sites: SitesGiven | None) -> float:
+def operations_of_draws(terms: Any, sites: SitesGiven | None) -> float:
     """About as many as EP and draws take, one of many side by side; infinite where none are."""
+    if isinstance(terms, FieldTerms):
+        return np.inf
     if isinstance(terms, EvidenceTerms):
         if sites is None:
             return float(max(terms.n_rows, 1)) ** 3
@@ -393,12 +398,12 @@ def _of_covariance(terms: EvidenceTerms, sites: SitesGiven | None) -> Known | No
     return own._replace(log_constant=terms.log_constant), sites
 
 
-def nothing(terms: FactorTerms) -> EvidenceGradient:
+def nothing(terms: FactorTerms | FieldTerms) -> EvidenceGradient:
     """No evidence."""
-    return EvidenceGradient(-np.inf, FactorTerms(*(np.zeros_like(x) for x in terms)))
+    return EvidenceGradient(-np.inf, type(terms)(*(np.zeros_like(x) for x in terms)))
 
 
-def factor_start(terms: FactorTerms, sites: SitesGiven | None) -> FactorStart | None:
+def factor_start(terms: FactorTerms | FieldTerms, sites: SitesGiven | None) -> FactorStart | None:
     """For EP at other hyperparameters; None where it fails at these."""
     evidence = FactorEvidence()
     evidence.value(terms, sites)
@@ -406,15 +411,15 @@ def factor_start(terms: FactorTerms, sites: SitesGiven | None) -> FactorStart | 
 
 
 def factor_sampler(
-    terms: FactorTerms, sites: SitesGiven | None, start: FactorStart | None = None
+    terms: FactorTerms | FieldTerms, sites: SitesGiven | None, start: FactorStart | None = None
 ) -> tuple[FactorRows, SiteSampler]:
     """Pairs of coordinates in the order `rows.own`, and tempering where these are too few."""
-    rows = FactorRows(terms, sites, start)
+    rows = rows_of(terms, sites, start)
     return rows, block_sampler(rows.whole(rows.fit(VALUE_TOLERANCE)), rows.blocks)
 
 
 def drawn_alone(
-    terms: FactorTerms,
+    terms: FactorTerms | FieldTerms,
     sites: SitesGiven | None,
     start: FactorStart | None,
     n_draws: int,
@@ -426,7 +431,7 @@ def drawn_alone(
     Where pairs under factors of several predictors weigh little alike `on_collapse` is called.
     """
     if sites is None and np.isfinite(terms.value).all():
-        rows = FactorRows(terms, None, start)
+        rows = rows_of(terms, None, start)
         ep = rows.fit(VALUE_TOLERANCE)
         gaussian = rows.whole(ep)
         c = gaussian.of_white(rng.standard_normal((gaussian.mean.size, n_draws))).T
@@ -452,14 +457,13 @@ def _drawn_by(
     Weights that go with squares of a predictor leave fewer of these than of the draws, which are
     resampled to equal weights: ArviZ does not see it.
     """
-    factor = rows.terms.factor[:: 1 + rows.terms.n_rows // _SOME]
+    factor = rows.loadings[:: 1 + rows.terms.n_rows // _SOME]
     runs: list[Drawn] = []
     while not runs or (n_draws >= _MANY and len(runs) < _RUNS):
         new = sampler.singles(n_draws, rng)
         assert new.log_prob is not None
         level = new.log_prob.value - log_mean_exp(new.log_weights)  # of tempered draws any
-        c = rows.own.in_order(new.draws)
-        runs.append(Drawn(new.log_prob, c, new.log_weights + level))
+        runs.append(Drawn(new.log_prob, new.draws, new.log_weights + level))
         c, log_weights = (np.concatenate(x) for x in list(zip(*runs, strict=True))[1:])
         weights = normalized_weights(log_weights)
         squares = c @ factor.T
@@ -472,7 +476,7 @@ def _drawn_by(
     error = float(np.linalg.norm([x.std_error for x in found])) / len(runs)
     k = max(x.pareto_k for x in found)
     estimate = Estimate(log_mean_exp(log_weights), error, relative_ess(log_weights), k)
-    return Drawn(estimate if len(runs) > 1 else found[0], c, log_weights)
+    return Drawn(estimate if len(runs) > 1 else found[0], rows.own.in_order(c), log_weights)
 
 
 # Deviations, or predictors, that are far from EP's mean, nats that an integrable evidence falls by
@@ -481,10 +485,13 @@ _FAR, _LEAST_FALL, _LARGEST_SHARE = 15.0, 0.35, 0.1
 
 
 def is_bounded(
-    terms: FactorTerms, sites: SitesGiven, start: FactorStart | None, direction: FloatArray
+    terms: FactorTerms,
+    sites: SitesGiven,
+    start: FactorStart | None,
+    direction: FloatArray,
 ) -> bool:
     """Whether the evidence given one coordinate falls as this goes far, whose prior is flat."""
-    rows = FactorRows(terms, sites, start)
+    rows = rows_of(terms, sites, start)
     gaussian = rows.whole(rows.fit(VALUE_TOLERANCE))
     along = terms.factor @ direction
     centre, sd = direction @ gaussian.mean, float(np.linalg.norm(gaussian.spread.T @ direction))
@@ -503,14 +510,16 @@ def is_bounded(
     return True
 
 
-def log_likelihood_at(terms: FactorTerms, sites: SitesGiven | None, c: FloatArray) -> float:
+def log_likelihood_at(
+    terms: FactorTerms | FieldTerms, sites: SitesGiven | None, c: FloatArray
+) -> float:
     """Of one c, but for what `terms` has in its constant."""
-    rows = FactorRows(terms, sites)
+    rows = rows_of(terms, sites)
     return float(rows.blocks.total("log_prob", c[rows.own.order, None])[0])
 
 
 def factor_estimate(
-    terms: FactorTerms, sites: SitesGiven | None, n_draws: int, seed: int
+    terms: FactorTerms | FieldTerms, sites: SitesGiven | None, n_draws: int, seed: int
 ) -> Estimate:
     """Log evidence with its error."""
     sampler = factor_sampler(terms, sites)[1]
@@ -520,7 +529,7 @@ def factor_estimate(
 
 
 def factor_by_pairs(
-    terms: FactorTerms, sites: SitesGiven | None, n_draws: int, seed: int
+    terms: FactorTerms | FieldTerms, sites: SitesGiven | None, n_draws: int, seed: int
 ) -> EvidenceGradient:
     """Exact log evidence by draws at fixed points, and the gradient by the same draws."""
     try:

@@ -18,11 +18,12 @@ from pymc_skewgp._gaussian.blocks.ep import (
     fit_blocks,
     gaussian_of,
 )
-from pymc_skewgp._gaussian.blocks.rows import FactorGradient, Pattern, row_block
+from pymc_skewgp._gaussian.blocks.rows import FactorGradient, FieldBlock, SiteSums, row_block
 from pymc_skewgp._gaussian.blocks.several import SeveralBlock, SeveralGradient
 from pymc_skewgp._gaussian.coordinate_gaussian import (
     CoordinateGaussian,
 )
+from pymc_skewgp._gaussian.sparse import FieldPattern, FieldPrior
 from pymc_skewgp._gaussian.tilted import KnownProducts
 from pymc_skewgp._gaussian.weights import (
     IntArray,
@@ -35,7 +36,7 @@ from pymc_skewgp._posterior.blocks_at import (
     LearntSites,
     slopes_of_limits,
 )
-from pymc_skewgp._posterior.site_evidence import FactorTerms
+from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
 from pymc_skewgp._validation import FloatArray
 
 _MAX_SWEEPS = 100
@@ -47,7 +48,7 @@ VALUE_TOLERANCE = 1e-2
 _ROUGH = 1.0
 
 # Terms at hyperparameters, with their sites.
-Known = tuple[FactorTerms, SitesGiven | None]
+Known = tuple[Any, SitesGiven | None]
 # Tau and nu of each part.
 Sites = list[tuple[FloatArray, FloatArray]]
 
@@ -57,21 +58,21 @@ class FactorStart(NamedTuple):
 
     Attributes
     ----------
-    terms : FactorTerms
+    terms : FactorTerms or FieldTerms
     sites : list of (ndarray, ndarray)
         Tau and nu of each part.
     products : KnownProducts or None
         Of the functions, where there are any.
-    patterns : list of Pattern or None
+    patterns : list of Pattern, FieldPattern or None
         Of each part's predictors.
     log_prob : float
         EP's log evidence, without the constant.
     """
 
-    terms: FactorTerms
+    terms: FactorTerms | FieldTerms
     sites: Sites
     products: KnownProducts | None
-    patterns: list[Pattern | None]
+    patterns: list[Any]
     log_prob: float
 
 
@@ -148,7 +149,7 @@ def through_noise(
     return tau / ratio, nu / ratio
 
 
-def set_points(terms: FactorTerms, tau: FloatArray, nu: FloatArray) -> None:
+def set_points(terms: FactorTerms | FieldTerms, tau: FloatArray, nu: FloatArray) -> None:
     """Sites of values that are known, the first of all, also of stacked terms: they are exact."""
     k, point = terms.value.shape[-1], np.isfinite(terms.value)
     noise, value = terms.noise[point], (terms.value - terms.offset[..., :k])[point]
@@ -178,11 +179,11 @@ class FactorRows:
         self._start = start
         self.parts = parts = parts_of(terms, sites, None if start is None else start.products)
         self.own = own = OwnCoordinates.of(terms, sites is not None and bool(sites.several))
-        self._factor = terms.factor[:, own.order]
+        self.loadings = terms.factor[:, own.order]
         patterns = [None] * len(parts) if start is None else start.patterns
         self._of_ep: list[Any] = []  # RowBlock or SeveralBlock
         for (rows, part), pattern in zip(parts, patterns, strict=True):
-            factor = self._factor[rows, own.size :]
+            factor = self.loadings[rows, own.size :]
             if isinstance(part, LearntSeveral):
                 self._of_ep.append(SeveralBlock(factor, part))
             else:
@@ -194,7 +195,7 @@ class FactorRows:
         """Of all coordinates."""
         if not self.own.size:
             return self._of_ep
-        return [row_block(self._factor[rows], part) for rows, part in self.parts]
+        return [row_block(self.loadings[rows], part) for rows, part in self.parts]
 
     @property
     def blocks(self) -> LocalBlocks:
@@ -246,7 +247,7 @@ class FactorRows:
     def _ended(self, start: FactorStart) -> BlockEP:
         """What EP would find by one more sweep, which says whether sites are log-concave."""
         blocks = self._begin(start.sites)
-        gaussian = gaussian_of(blocks.total("sums"))
+        gaussian = self._times(blocks.total("sums"))
         known = self.sites is None or self.sites.log_concave
         blocks.total("place" if known else "tilt", gaussian.mean, gaussian.spread)
         return BlockEP(gaussian, start.log_prob, 0, VALUE_TOLERANCE)
@@ -255,7 +256,7 @@ class FactorRows:
         """From these sites; None where it fails, as by cavities without a variance."""
         blocks = self._begin(sites)
         try:
-            found = fit_blocks(blocks, tol=tol, max_sweeps=_MAX_SWEEPS)
+            found = fit_blocks(blocks, tol=tol, max_sweeps=_MAX_SWEEPS, times=self._times)
         except (np.linalg.LinAlgError, ArithmeticError, ValueError):
             return None
         return found if np.isfinite(found.log_prob) and found.residual < _ROUGH else None
@@ -281,7 +282,7 @@ class FactorRows:
             self._set([(x.tau, x.nu) for x in known])
             tau = np.concatenate([block.tau for block in self._blocks])
             nu = np.concatenate([block.nu for block in self._blocks])
-            gaussian = own.beside(gaussian, self._factor, tau, nu)
+            gaussian = own.beside(gaussian, self.loadings, tau, nu)
         self.blocks.total("place", gaussian.mean, gaussian.spread)
         return gaussian
 
@@ -319,13 +320,13 @@ class FactorRows:
         self, c: FloatArray, weights: FloatArray
     ) -> tuple[FactorTerms, list[FloatArray]]:
         """Of the exact evidence, by weighted draws of the coordinates, shape (N, r)."""
-        eta = c @ self._factor.T
+        eta = c @ self.loadings.T
         found: list[FactorGradient | SeveralGradient] = []
         numbers = []
         for (own, part), (first, second) in zip(self.parts, self.slopes(eta), strict=True):
             counts = part.counts
             pulled = weights[:, None] * first
-            factor = (counts * pulled).T @ c
+            factor = self._factor_by_draws(counts * pulled, c, own)
             offset = counts * pulled.sum(axis=0)
             found.append(FactorGradient(factor, offset, offset, offset, offset))
             if isinstance(part, LearntSeveral):
@@ -357,37 +358,35 @@ class FactorRows:
         k = self.terms.value.size
         rows = [np.where(np.isfinite(x), x, 0.0) for x in numbers[0]] if k else [np.zeros(0)] * 4
         parameters = [x for own in numbers[int(k > 0) :] for x in own]
+        offset = np.concatenate([x.offset for x in found])
+        known = offset, *rows, np.zeros_like(self.terms.counts), np.float64(1.0)
+        return self._with_rows([x.factor for x in found], known), parameters
+
+    def _with_rows(self, factors: list[FloatArray], known: tuple[FloatArray, ...]) -> Any:
+        """Derivatives in the terms, of which the last are `known`."""
         factor = np.empty(self.terms.factor.shape)
-        factor[:, self.own.order] = np.concatenate([x.factor for x in found])
-        wrt = FactorTerms(
-            factor,
-            np.concatenate([x.offset for x in found]),
-            rows[0],
-            rows[1],
-            rows[2],
-            rows[3],
-            np.zeros_like(self.terms.counts),
-            np.float64(1.0),
-        )
-        return wrt, parameters
+        factor[:, self.own.order] = np.concatenate(factors)
+        return FactorTerms(factor, *known)
+
+    def _factor_by_draws(self, pulled: FloatArray, c: FloatArray, own: slice) -> FloatArray:
+        return pulled.T @ c
 
     def _at_mode(self) -> BlockEP:
         """Laplace's approximation, no fixed point of EP."""
         value = self._begin_at_mode()
-        gaussian = gaussian_of(self.blocks.total("sums"))
-        half_log_det = float(np.log(gaussian.chol.diagonal()).sum())
-        return BlockEP(gaussian, value - half_log_det, _MAX_SWEEPS, np.inf)
+        gaussian = self._times(self.blocks.total("sums"))
+        return BlockEP(gaussian, value - gaussian.half_log_det, _MAX_SWEEPS, np.inf)
 
     def _begin_at_mode(self) -> float:
         """Laplace's sites, and the log density at the mode.
 
         About a wide prior's mean quadrature would be of nothing.
         """
-        F, c = self._factor, np.zeros(self._factor.shape[1])
+        F, c = self.loadings, np.zeros(self.loadings.shape[1])
         value = self._log_density(c)
         for _ in range(_NEWTON_STEPS):
             self._set(self._sites_about(F @ c))
-            step, size = gaussian_of(self.blocks.total("sums")).mean - c, 1.0
+            step, size = self._times(self.blocks.total("sums")).mean - c, 1.0
             trial = self._log_density(c + step)
             while not trial >= value and size > _LEAST_STEP:
                 size *= 0.5
@@ -410,7 +409,14 @@ class FactorRows:
 
     def _log_density(self, c: FloatArray) -> float:
         with np.errstate(all="ignore"):
-            return float(self.blocks.total("log_prob", c[:, None])[0] - 0.5 * c @ c)
+            return float(self.blocks.total("log_prob", c[:, None])[0]) + self._log_prior(c)
+
+    def _times(self, sums: SiteSums) -> CoordinateGaussian:
+        """The prior times sites with these sums."""
+        return gaussian_of(sums)
+
+    def _log_prior(self, c: FloatArray) -> float:
+        return -0.5 * float(c @ c)
 
     def _sites_about(self, eta: FloatArray) -> Sites:
         """Second-order expansions of log p, those of curvature."""
@@ -429,8 +435,79 @@ class FactorRows:
         return found
 
 
+class FieldRows(FactorRows):
+    """Predictors of a field, in its own coordinates; see `FieldTerms`."""
+
+    terms: Any
+
+    def __init__(
+        self, terms: FieldTerms, sites: SitesGiven | None, start: FactorStart | None = None
+    ) -> None:
+        self.terms, self.sites, self._start = terms, sites, start
+        self.parts = parts_of(terms, sites, None if start is None else start.products)
+        places = terms.of_design.astype(np.intp), terms.of_precision.astype(np.intp)
+        shape = (terms.offset.size, terms.slope.size)
+        pattern = start.patterns[0] if start else None
+        if pattern is None or not pattern.is_of(*places):
+            pattern = FieldPattern(*places, shape)
+        self._pattern = pattern
+        nothing = np.zeros(0, dtype=np.intp)
+        self.own = OwnCoordinates(nothing, np.arange(shape[1]), np.zeros(shape[0]))
+        self.loadings = pattern.design(terms.design)
+        self._prior = FieldPrior.of(pattern, terms.precision, terms.slope, terms.ties)
+        self._of_ep = [FieldBlock(terms.design, pattern, *part) for part in self.parts]
+        self._moments = np.zeros(0), np.zeros(0), np.zeros(0)
+
+    def gradient(self, ep: BlockEP) -> tuple[Any, list[FloatArray]]:
+        """See `FactorRows`."""
+        i, j = self._pattern.of_precision
+        mean, chol = ep.gaussian.mean, ep.gaussian.spread
+        if ep.residual < _ROUGH:
+            ties = self.terms.ties
+            tied = chol.solve(ties.T.copy()).T + np.outer(ties @ mean, mean)
+            self._moments = mean, chol.entries(i, j) + mean[i] * mean[j], tied
+        return super().gradient(ep)
+
+    def gradient_by_draws(self, c: FloatArray, weights: FloatArray) -> tuple[Any, list[FloatArray]]:
+        """See `FactorRows`."""
+        i, j = self._pattern.of_precision
+        squares = np.einsum("n,nk,nk->k", weights, c[:, i], c[:, j])
+        tied = (weights[:, None] * (c @ self.terms.ties.T)).T @ c
+        self._moments = weights @ c, squares, tied
+        return super().gradient_by_draws(c, weights)
+
+    def _times(self, sums: SiteSums) -> CoordinateGaussian:
+        return self._prior.times(sums)
+
+    def _log_prior(self, c: FloatArray) -> float:
+        return self._prior.log_prob(c)
+
+    def _with_rows(self, factors: list[FloatArray], known: tuple[FloatArray, ...]) -> FieldTerms:
+        mean, squares, tied = self._moments
+        nowhere = (np.zeros_like(x) for x in (self.terms.of_design, self.terms.of_precision))
+        of_design, of_precision = nowhere
+        design = np.concatenate(factors)
+        prior = -0.5 * squares, of_precision, mean, -tied
+        return FieldTerms(design, of_design, *prior, *known)
+
+    def _factor_by_draws(self, pulled: FloatArray, c: FloatArray, own: slice) -> FloatArray:
+        some = slice(*self._pattern.starts[[own.start, own.stop]])
+        rows, columns = self._pattern.of_design[:, some]
+        found: FloatArray = np.einsum("nk,nk->k", pulled[:, rows - own.start], c[:, columns])
+        return found
+
+
+def rows_of(
+    terms: FactorTerms | FieldTerms, sites: SitesGiven | None, start: FactorStart | None = None
+) -> FactorRows:
+    """Of terms of either kind."""
+    if isinstance(terms, FieldTerms):
+        return FieldRows(terms, sites, start)
+    return FactorRows(terms, sites, start)
+
+
 def parts_of(
-    terms: FactorTerms, sites: SitesGiven | None, products: KnownProducts | None
+    terms: FactorTerms | FieldTerms, sites: SitesGiven | None, products: KnownProducts | None
 ) -> list[tuple[slice, Any]]:
     """Rows, then functions, with their places; of stacked terms one after the other."""
     k = terms.value.shape[-1]
@@ -445,7 +522,7 @@ def parts_of(
     end = terms.offset.shape[-1] - sum(own.size * own.width for own in sites.several)
     if end > k:
         offset = terms.offset[..., k:end].ravel()
-        sd = np.sqrt(np.einsum("...i,...i->...", *[terms.factor[..., k:end, :]] * 2)).ravel()
+        sd = terms.deviations(slice(k, end)).ravel()
         functions = LearntFunctions(sites, offset, np.zeros(offset.size), sd, products)
         parts.append((slice(k, end), functions))
     for own in sites.several:

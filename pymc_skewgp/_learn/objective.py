@@ -31,13 +31,13 @@ from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function, untraced
 from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior import evidence_gradient
-from pymc_skewgp._posterior.site_evidence import FactorTerms
+from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
 from pymc_skewgp._validation import FloatArray
 
 # Graphs over the free variables of a model as functions, with their gradients.
 
 Batch = tuple[NDArray[Any], ...]
-Terms = evidence_gradient.EvidenceTerms | FactorTerms
+Terms = evidence_gradient.EvidenceTerms | FactorTerms | FieldTerms
 
 
 class CompiledTerms:
@@ -48,7 +48,7 @@ class CompiledTerms:
     coordinates : Coordinates
     data : sequence of variables
         What `graph` is a function of besides the coordinates.
-    graph : EvidenceTerms or FactorTerms
+    graph : EvidenceTerms, FactorTerms or FieldTerms
     sites : sequence of SitesOfData
         On its last rows.
 
@@ -79,11 +79,12 @@ class CompiledTerms:
         self._pull = plain_function([*inputs, *weights], gradient_in(weighted, coordinates))
 
     def __call__(self, point: Point, batch: Batch) -> Any:
-        """The matrices, as EvidenceTerms or FactorTerms."""
+        """The matrices, as terms of the kind of the graph."""
         found = self._forward(*self._coordinates.arguments(point), *batch)
         terms = self.kind(*(np.asarray(x, np.float64) for x in found))
-        matrix = terms.factor if isinstance(terms, FactorTerms) else terms.cov
-        self.n_rows = matrix.shape[1]
+        if not isinstance(terms, FieldTerms):
+            matrix = terms.factor if isinstance(terms, FactorTerms) else terms.cov
+            self.n_rows = matrix.shape[1]
         return terms
 
     def log_constant(self, point: Point, batch: Batch) -> float:
@@ -384,7 +385,7 @@ class Objective:
         def evidence(
             _: Key, terms: Any, sites: SitesGiven | None
         ) -> evidence_gradient.EvidenceGradient:
-            if isinstance(terms, FactorTerms):
+            if not isinstance(terms, evidence_gradient.EvidenceTerms):
                 return factor_by_pairs(terms, sites, n_draws, seed)
             if sites is None:
                 return evidence_gradient.evidence_by_twisting(terms, n_draws, seed)
@@ -398,7 +399,7 @@ class Objective:
         error = float(np.sqrt((errors**2).sum()))
         return Estimate(float(values.sum()), error, float(fractions.min()), float(shapes.max()))
 
-    def terms_at(self, point: Point) -> Iterator[evidence_gradient.EvidenceTerms | FactorTerms]:
+    def terms_at(self, point: Point) -> Iterator[Terms]:
         """The matrices of every term and batch."""
         for compiled in self.terms:
             for batch in self.batches:
@@ -408,7 +409,7 @@ class Objective:
         """Log evidence of every term and batch with its error, no gradient."""
         found = []
         for terms, sites in self.known_at(point):
-            if isinstance(terms, FactorTerms):
+            if not isinstance(terms, evidence_gradient.EvidenceTerms):
                 found.append(factor_estimate(terms, sites, n_draws, seed))
             else:
                 found.append(evidence_gradient.evidence_estimate(terms, n_draws, seed, sites=sites))
@@ -508,7 +509,7 @@ def compile_objective(
         tuple(
             block
             for block, kind in zip(collapsed.blocks, collapsed.evidences, strict=True)
-            if block is not None and isinstance(kind, FactorTerms)
+            if block is not None and not isinstance(kind, evidence_gradient.EvidenceTerms)
         ),
     )
     _refuse_without_terms(
@@ -550,7 +551,9 @@ def _fresh_ep(terms: Sequence[CompiledTerms], n_batches: int) -> dict[Key, EP]:
     """EP for every term of every batch, with nothing to begin from."""
     tol = evidence_gradient.EP_TOLERANCE if n_batches <= 1 else _COMPOSITE_TOLERANCE
     return {
-        (i, j): FactorEvidence(tol) if own.kind is FactorTerms else SitesByEP(tol)
+        (i, j): SitesByEP(tol)
+        if own.kind is evidence_gradient.EvidenceTerms
+        else FactorEvidence(tol)
         for i, own in enumerate(terms)
         for j in range(n_batches)
     }

@@ -406,3 +406,69 @@ class FactorTerms(NamedTuple):
         """Rows of a matrix whose factorisation takes as long as a sweep: (n r^2)^(1/3)."""
         n, r = self.factor.shape
         return int((n * r * r) ** (1.0 / 3.0))
+
+    @property
+    def finite(self) -> tuple[Any, ...]:
+        """What has to be."""
+        return self.factor, self.offset, self.log_constant
+
+    def deviations(self, rows: slice) -> Any:
+        """Of the predictors of some rows in the prior, also of stacked terms."""
+        factor = self.factor[..., rows, :]
+        return np.sqrt(np.einsum("...i,...i->...", factor, factor))
+
+
+class FieldTerms(NamedTuple):
+    r"""Predictors A z + a of a field z whose precision is Q + U'U, with Q and A sparse.
+
+    .. math:: p(y) = C\, (2\pi)^{-d/2} \int \prod_i p(y_i \mid a_i + A_i z)
+        \exp(b^\top z - \tfrac12 z^\top Q z - \tfrac12 |U z|^2)\, dz
+
+    The prior need not have an integral. Rows and constants are as in `FactorTerms`; places are
+    floating-point numbers, as all terms are.
+
+    Attributes
+    ----------
+    design, precision : (m,) and (q,)
+        Entries of A, row by row, and of both triangles of Q.
+    of_design, of_precision : (2, m) and (2, q)
+        Their rows and columns.
+    slope : (d,)
+        b.
+    ties : (k, d)
+        U, of few rows.
+    """
+
+    design: Any
+    of_design: Any
+    precision: Any
+    of_precision: Any
+    slope: Any
+    ties: Any
+    offset: Any
+    lower: Any
+    upper: Any
+    value: Any
+    noise: Any
+    counts: Any = np.float64(1.0)
+    log_constant: Any = np.float64(0.0)
+
+    @property
+    def n_rows(self) -> int:
+        """Predictors."""
+        return int(self.offset.size)
+
+    @property
+    def n_factorised(self) -> int:
+        """No dense matrix is."""
+        return 1
+
+    @property
+    def finite(self) -> tuple[Any, ...]:
+        """What has to be."""
+        rows = self.design, self.offset, self.log_constant
+        return *rows, self.precision, self.slope, self.ties
+
+    def deviations(self, rows: slice) -> Any:
+        """One: those of the prior may be infinite."""
+        return np.ones(self.offset[rows].size)

@@ -22,11 +22,13 @@ from scipy.special import ndtri
 from pymc_skewgp._gaussian.blocks.ep import Blocks, LocalBlocks
 from pymc_skewgp._gaussian.blocks.groups import times
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
+from pymc_skewgp._gaussian.blocks.sequential import FieldSampler
 from pymc_skewgp._gaussian.blocks.several import SeveralBlock
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.escalation import DEFAULT
 from pymc_skewgp._gaussian.pairs import DrawnInPairs, Pairs
+from pymc_skewgp._gaussian.sparse import FieldGaussian
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
@@ -180,6 +182,8 @@ def block_sampler(gaussian: CoordinateGaussian, blocks: Blocks) -> SiteSampler:
     if found:
         return SiteSampler(found, _SEVERAL, _MOST_UNSEEN, _MORE_OTHERS)
     proposal = BlockPairs(gaussian, blocks).with_modes()
+    if isinstance(gaussian, FieldGaussian):
+        return FieldSampler(proposal)
     if several:
         is_coupled = any(x.n_rows == 1 for x in several)
         return SiteSampler(proposal, _SEVERAL, _MOST_UNSEEN, _MORE, not is_coupled)

@@ -13,6 +13,7 @@ from pymc_skewgp._gaussian.blocks.ep import Blocks, LocalBlocks, rough_blocks
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian, coordinate_gaussian
 from pymc_skewgp._gaussian.escalation import DEFAULT
 from pymc_skewgp._gaussian.modes import POWER, Mode, Target, find_modes
+from pymc_skewgp._gaussian.sparse import FieldGaussian
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     log_mean_exp,
@@ -368,16 +369,16 @@ class BlockPairs(mirrored.EPPairs):
         Warns
         -----
         SeveralModesWarning
-            Where blocks are in other processes, in which modes are not looked for.
+            Where blocks are in other processes, or of a field, in which modes are not looked for.
         """
         blocks = self.blocks
         if not blocks.total("bent"):
             return self
-        if not isinstance(blocks, LocalBlocks):
+        if not isinstance(blocks, LocalBlocks) or isinstance(self.gaussian, FieldGaussian):
             warn(
                 "the likelihood is not log-concave, so that the posterior may have several modes, "
-                "which are not looked for on the workers of a cluster: draws are about one of "
-                "them. Without a client modes are looked for; or take part of the rows to see.",
+                "which are looked for neither on the workers of a cluster nor in a field with a "
+                "sparse precision: draws are about one of them. Take part of the rows to see.",
                 SeveralModesWarning,
                 stacklevel=2,
             )

@@ -25,6 +25,7 @@ from pymc_skewgp._gaussian.compiled.row_sites import (
 from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, log_ndtr_table
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity, SiteMarginals
 from pymc_skewgp._gaussian.modes import Target
+from pymc_skewgp._gaussian.sparse import FieldPattern
 from pymc_skewgp._gaussian.tilted import (
     SiteFactors,
     Tilted,
@@ -394,7 +395,7 @@ class RowBlock(SiteSteps):
     pattern: Any = None  # of sparse rows
 
     def __init__(self, factor: FloatArray, sites: BlockSites) -> None:
-        self.factor = np.ascontiguousarray(factor)
+        self.factor = factor if sparse.issparse(factor) else np.ascontiguousarray(factor)
         self.sites = sites
         super().__init__(sites.size, sites.counts)
         self._mean = np.zeros(0)
@@ -506,13 +507,17 @@ class RowBlock(SiteSteps):
         m = self.factor @ mean
         offset = self.nu - self.tau * m
         factor, variance = self._covariances(spread)
-        factor *= -(self._counts * self.tau)[:, None]
-        factor += (self._counts * offset)[:, None] * mean
+        factor = self._in_factor(-self._counts * self.tau, factor, self._counts * offset, mean)
         # The mass of a site under its cavity solves the heat equation, in the noise and the mean.
         noise = 0.5 * (offset**2 - self.tau * (1.0 - self.tau * variance))
         centre, left = cavity(m, variance, self.tau, self.nu, LEAST_CAVITY / variance)
         offset, noise = self._counts * offset, self._counts * noise
         return FactorGradient(factor, offset, noise, centre, np.sqrt(left))
+
+    def _in_factor(
+        self, tau: FloatArray, covariance: FloatArray, pull: FloatArray, mean: FloatArray
+    ) -> FloatArray:
+        return tau[:, None] * covariance + pull[:, None] * mean
 
     def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
         r = self.rank
@@ -534,14 +539,14 @@ class RowBlock(SiteSteps):
         ends = np.stack([self._mean - reach, self._mean + reach])
         return np.asarray((self.sites.log_prob(slice(None), ends) > -_NOTHING).all(axis=0))
 
-    def _variances(self, spread: FloatArray) -> FloatArray:
+    def _variances(self, spread: Any) -> FloatArray:
         variance = np.empty(self.n_rows)
         for rows in self._slices(_ROWS):
             white = dtrmm(1.0, spread, self.factor[rows].T, lower=0, trans_a=1)
             variance[rows] = np.einsum("ij,ij->j", white, white)
         return np.maximum(variance, 1e-300)
 
-    def _covariances(self, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _covariances(self, spread: Any) -> tuple[FloatArray, FloatArray]:
         """F S with S the covariance of c, and the variances of F c."""
         white = self.factor @ spread
         variance = np.einsum("ij,ij->i", white, white)
@@ -669,13 +674,13 @@ class SparseBlock(RowBlock):
         lower = (self._products.T @ (self._counts * tau)).reshape(r, r)
         return SiteSums(lower + np.tril(lower, -1).T, self.factor.T @ (self._counts * nu))
 
-    def _variances(self, spread: FloatArray) -> FloatArray:
+    def _variances(self, spread: Any) -> FloatArray:
         if self.factor.nnz > self.rank**2:
             return self._of_covariance(spread, spread @ spread.T)
         white = self.factor @ spread
         return np.maximum(np.einsum("ij,ij->i", white, white), 1e-300)
 
-    def _covariances(self, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _covariances(self, spread: Any) -> tuple[FloatArray, FloatArray]:
         cov = spread @ spread.T
         return self.factor @ cov, self._of_covariance(spread, cov)
 
@@ -692,4 +697,73 @@ class SparseBlock(RowBlock):
 
     def _factor_of(self, rows: IntArray) -> FloatArray:
         found: FloatArray = self.factor[rows].toarray()
+        return found
+
+
+class FieldBlock(RowBlock):
+    """Rows of a field, whose precision is sparse.
+
+    Parameters
+    ----------
+    values : ndarray, shape (m,)
+        Entries of the design of all rows.
+    pattern : FieldPattern
+        Where these are.
+    rows : slice
+        Those of the block.
+    sites : BlockSites
+    """
+
+    factor: Any
+
+    def __init__(
+        self, values: FloatArray, pattern: FieldPattern, rows: slice, sites: BlockSites
+    ) -> None:
+        super().__init__(pattern.design(values)[rows], sites)
+        self.pattern, self._design, self._rows = pattern, values, rows
+        self._row_of = np.repeat(np.arange(self.n_rows), np.diff(self.factor.indptr))
+
+    def n_rough(self, level: float) -> int:
+        """All: none is set apart."""
+        return self.n_rows
+
+    def log_over_sites(self, rows: IntArray, factor: Any, off: FloatArray) -> FloatArray:
+        """Sum over some rows of log p less the sites, at draws (d, N) less their mean.
+
+        `factor` is that of the block, with columns in the order of the draws.
+        """
+        whole = slice(None) if not self.sites.divisible else rows
+        eta = factor[whole] @ off + self._mean[whole, None]
+        with np.errstate(over="ignore"):
+            found = self._log_prob(rows, eta)
+        eta = eta if self.sites.divisible else eta[rows]
+        found -= (self.nu[rows] - 0.5 * self.tau[rows] * eta.T) * eta.T
+        return np.asarray((found * np.broadcast_to(self._counts, self.n_rows)[rows]).sum(axis=1))
+
+    def _log_prob(self, rows: IntArray, eta: FloatArray) -> FloatArray:
+        if self.sites.divisible:
+            assert isinstance(self.sites, RowSites)
+            return self.sites.some(rows).log_prob(slice(None), eta.T)
+        return self.sites.log_prob(slice(None), eta.T)[:, rows]
+
+    def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
+        every = np.zeros(self.pattern.shape[0])
+        every[self._rows] = self._counts * tau
+        return SiteSums(self.pattern.gram(self._design, every), self.factor.T @ (self._counts * nu))
+
+    def _variances(self, spread: Any) -> FloatArray:
+        return self._covariances(spread)[1]
+
+    def _covariances(self, spread: Any) -> tuple[FloatArray, FloatArray]:
+        """Of entries of the design alone."""
+        A = self.factor
+        found = spread.covariances(A.indices, A.indptr, A.data)
+        variance = np.bincount(self._row_of, A.data * found, minlength=self.n_rows)
+        return found, np.maximum(variance, 1e-300)
+
+    def _in_factor(
+        self, tau: FloatArray, covariance: FloatArray, pull: FloatArray, mean: FloatArray
+    ) -> FloatArray:
+        found: FloatArray = tau[self._row_of] * covariance
+        found += pull[self._row_of] * mean[self.factor.indices]
         return found

@@ -32,7 +32,7 @@ from pymc_skewgp._model.gp.latent_draws import values_of
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.graph.gaussian_terms import SiteDesign
-from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
+from pymc_skewgp._model.graph.joint_gaussian import Field, JointGaussian
 from pymc_skewgp._model.graph.members import labels_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._model.steps.block_move import LatentAtPoint
@@ -394,13 +394,14 @@ class _BlockFunctions:
     """One block, and the predictors of its sites."""
 
     def __init__(
-        self, model: pm.Model, block: BlockGraph, design: SiteDesign | JointGaussian | None
+        self, model: pm.Model, block: BlockGraph, design: SiteDesign | JointGaussian | Field | None
     ) -> None:
         used = set(graph_inputs([*block.prior, *(design or ())]))
         self._inputs = [value for value in model.value_vars if value in used]
         self._latent = self._prior = None
         self._design = None if design is None else plain_function(self._inputs, list(design))
-        self.is_white = isinstance(design, JointGaussian)
+        self._kind = None if design is None else type(design)
+        self.is_white = isinstance(design, JointGaussian | Field)
         if not self.is_white and block.observed:
             self._latent = LatentAtPoint(model, block, {"mode": PLAIN})
         elif not self.is_white:
@@ -426,11 +427,14 @@ class _BlockFunctions:
         """Length of the block's vector."""
         return sum(int(np.prod(shape, dtype=int)) for shape in self._shapes)
 
-    def coordinates(self, values: dict[str, NDArray[Any]]) -> JointGaussian:
+    def coordinates(self, values: dict[str, NDArray[Any]]) -> JointGaussian | Field:
         """Arrays, of a block without a SkewGP."""
         assert self._design is not None
+        assert self._kind is not None
         found = self._design(*self._arguments(values))
-        return JointGaussian(*(np.asarray(x, np.float64) for x in found))
+        own: Any = self._kind
+        known: JointGaussian | Field = own(*(np.asarray(x, np.float64) for x in found))
+        return known
 
     def task(
         self, values: dict[str, NDArray[Any]], log_constant: float, sites: SitesGiven | None

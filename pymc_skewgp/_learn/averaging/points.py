@@ -33,7 +33,7 @@ from pymc_skewgp._learn.factor_evidence import (
 )
 from pymc_skewgp._learn.factor_rows import FactorStart
 from pymc_skewgp._limits import few_blas_threads
-from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
+from pymc_skewgp._model.graph.joint_gaussian import Field, JointGaussian
 from pymc_skewgp._observations.sites import SitesGiven, joined_sites
 from pymc_skewgp._posterior.draws_with_evidence import (
     Case,
@@ -43,7 +43,7 @@ from pymc_skewgp._posterior.draws_with_evidence import (
 )
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms, evidence_estimate
 from pymc_skewgp._posterior.fits import site_log_density
-from pymc_skewgp._posterior.site_evidence import FactorTerms
+from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
 from pymc_skewgp._validation import FloatArray
 
 if TYPE_CHECKING:
@@ -87,9 +87,9 @@ class FactorTask:
 
     Attributes
     ----------
-    terms : FactorTerms
+    terms : FactorTerms or FieldTerms
     sites : SitesGiven or None
-    joint : JointGaussian
+    joint : JointGaussian or Field
         Its vector, of arrays.
     labels : sequence of str
         Of the entries of the vector.
@@ -97,9 +97,9 @@ class FactorTask:
         Of EP, or all that is wanted.
     """
 
-    terms: FactorTerms
+    terms: FactorTerms | FieldTerms
     sites: SitesGiven | None
-    joint: JointGaussian
+    joint: JointGaussian | Field
     labels: Sequence[str] = ()
     start: FactorStart | Drawn | None = None
 
@@ -114,20 +114,22 @@ class FactorTask:
                 given = self.terms, self.sites, found
                 refuse = partial(self._refuse_plateaus, found) if len(self.joint.flat) else None
                 found = drawn_alone(*given, size, rng, refuse)
-        z = found.resampled(count, rng) @ self.joint.factor.T + self.joint.mean
+        z = self.joint.of_white(found.resampled(count, rng))
         self._refuse_unbounded(z)
         value, std_error, share, k = found.log_prob
         return DrawsWithEvidence(value + float(self.terms.log_constant), std_error, share, z, k)
 
     def log_likelihood(self, z: FloatArray) -> float:
         """Of a vector; the coordinates left open by it move no predictor."""
-        c = np.linalg.lstsq(self.joint.factor, z - self.joint.mean)[0]
+        c = self.joint.white(z)
         constant = float(self.terms.log_constant - self.joint.log_constant)
         return constant + log_likelihood_at(self.terms, self.sites, c)
 
     def _refuse_unbounded(self, z: FloatArray) -> None:
         """Draws as wide as the Gaussian that stands for density 1."""
         flat = self.joint.flat
+        if not len(flat):
+            return
         far = (np.abs(z @ flat.T) > _LARGEST_SHARE).any(axis=0)
         if far.any():
             self._refuse(z)
@@ -135,6 +137,8 @@ class FactorTask:
     def _refuse_plateaus(self, start: FactorStart | None) -> None:
         """Where the evidence does not fall, as by a log deviation of values that f may meet."""
         assert self.sites is not None
+        assert isinstance(self.joint, JointGaussian)
+        assert isinstance(self.terms, FactorTerms)
         for own in self.joint.flat @ self.joint.factor:
             if not is_bounded(self.terms, self.sites, start, own):
                 self._refuse((self.joint.factor @ own)[None])

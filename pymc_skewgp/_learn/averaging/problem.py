@@ -30,7 +30,7 @@ from pymc_skewgp._model.ops.plain_mode import PLAIN, untraced
 from pymc_skewgp._observations.likelihood import as_inputs
 from pymc_skewgp._observations.new_rows import NewRows
 from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs
-from pymc_skewgp._posterior.site_evidence import FactorTerms
+from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
 from pymc_skewgp._validation import FloatArray
 
 # The prior of hyperparameters as a proposal: importance sampling draws a share from it for good.
@@ -226,7 +226,7 @@ class IntegrationProblem:
         """
         assert isinstance(self.objective, Objective)
         known = list(self.objective.known_at(self.origins[0]))
-        if len(known) > 1 and not all(isinstance(terms, FactorTerms) for terms, _ in known):
+        if len(known) > 1 and any(isinstance(terms, EvidenceTerms) for terms, _ in known):
             return least
         share = min(1.0, _QUICK / sum(operations_of_draws(*own) for own in known))
         return max(least, int(share * _QUICK_EVIDENCES))

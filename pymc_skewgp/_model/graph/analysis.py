@@ -469,6 +469,8 @@ class ObservedRows(NamedTuple):
     mixture : MixtureGraphs, or None
     counts : TensorVariable, shape (m,), or None
         See `RowGraphs`.
+    predictor : TensorVariable, shape (m,)
+        Of the members' values.
     """
 
     name: str
@@ -483,6 +485,7 @@ class ObservedRows(NamedTuple):
     log_constant: Any
     mixture: likelihoods.MixtureGraphs | None
     counts: Any
+    predictor: Any = None
 
     @property
     def graphs(self) -> list[Any]:
@@ -597,11 +600,12 @@ def _observed_rows(
     rows = y.rows.replaced(by)
     values, origins = [x.value for x in members], [x.origin for x in members]
     A, a = affine.affine_coefficients(rows.predictor, values, origins, rows.shape)
+    predictor = pt.broadcast_to(rows.predictor, rows.shape).ravel()
     # Of the members' values the rest knows at most the shape.
     graphs, zeros = rows.graphs, dict(zip(values, origins, strict=True))
     rows = rows.replaced(dict(zip(graphs, clone_replace(graphs, zeros), strict=True)))
     rest = rows.lower, rows.upper, rows.noise, rows.value, rows.log_constant, rows.mixture
-    return ObservedRows(y.name, y.likelihood, y.values, A, a, *rest, rows.counts)
+    return ObservedRows(y.name, y.likelihood, y.values, A, a, *rest, rows.counts, predictor)
 
 
 def _moved(

@@ -19,12 +19,17 @@ from pymc_skewgp._model.gp.process import process_of_values
 from pymc_skewgp._model.graph import affine, analysis, data_rows, data_sites, likelihoods
 from pymc_skewgp._model.graph import gaussian_terms as of_block
 from pymc_skewgp._model.graph import members as kinds
-from pymc_skewgp._model.graph.joint_gaussian import JointGaussian, design_and_offset, joint_prior
+from pymc_skewgp._model.graph.joint_gaussian import (
+    Field,
+    JointGaussian,
+    design_and_offset,
+    joint_prior,
+)
 from pymc_skewgp._model.graph.sites import distribution_name, recognised
 from pymc_skewgp._model.ops.densities import interval_limits, label_intervals, static_n_latent
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
-from pymc_skewgp._posterior.site_evidence import FactorTerms
+from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
 from pymc_skewgp._sun.parameters import SunParameters
 
 # Gaussian variables in which the mean of a process is affine: integrated out together with it.
@@ -292,7 +297,7 @@ class Collapsed(NamedTuple):
 
     Attributes
     ----------
-    evidences : list of EvidenceTerms or FactorTerms
+    evidences : list of EvidenceTerms, FactorTerms or FieldTerms
         One for each block, graphs of the model's variables or of their values; the second kind of
         blocks without a SkewGP.
     sites : list of tuples of SitesOfData
@@ -301,25 +306,25 @@ class Collapsed(NamedTuple):
         Everything else that has a density: priors, other observations, potentials.
     blocks : list of BlockGraph or None
         What each of the evidences comes from; None where the model has it collapsed already.
-    designs : list of SiteDesign, JointGaussian or None
+    designs : list of SiteDesign, JointGaussian, Field or None
         Of each block; None where it has no sites. Of one without a SkewGP its white coordinates.
     coefficients : list of variables
         Of the mean of a process, integrated out with it: see `mean_coefficients`.
     """
 
-    evidences: list[EvidenceTerms | FactorTerms]
+    evidences: list[EvidenceTerms | FactorTerms | FieldTerms]
     sites: list[tuple[data_sites.SitesOfData, ...]]
     rest: list[Any]
     blocks: list[analysis.BlockGraph | None]
-    designs: list[of_block.SiteDesign | JointGaussian | None]
+    designs: list[of_block.SiteDesign | JointGaussian | Field | None]
     coefficients: list[Any]
 
     def add(
         self,
-        terms: EvidenceTerms | FactorTerms,
+        terms: EvidenceTerms | FactorTerms | FieldTerms,
         sites: tuple[data_sites.SitesOfData, ...] = (),
         block: analysis.BlockGraph | None = None,
-        design: of_block.SiteDesign | JointGaussian | None = None,
+        design: of_block.SiteDesign | JointGaussian | Field | None = None,
     ) -> None:
         """One more part; sites of a block are read from it."""
         self.evidences.append(terms)

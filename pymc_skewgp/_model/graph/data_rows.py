@@ -415,6 +415,16 @@ def joined_rows(parts: Sequence[NoisyRows]) -> NoisyRows:
     return NoisyRows(S, lower, upper, value, log_constant, constrained, counts)
 
 
+def row_terms(parts: Sequence[NoisyRows]) -> tuple[Any, ...]:
+    """Limits, values, noise, counts and the constant of parts whose noise is each row's own."""
+    none, zero = pt.zeros(0, dtype="float64"), pt.constant(0.0, dtype="float64")
+    S, lower, upper, value, log_constant, _, counts = joined_rows(
+        parts or [NoisyRows(none, none, none, none, zero)]
+    )
+    counts = pt.as_tensor_variable(np.float64(1.0) if counts is None else counts)
+    return lower, upper, value, S, counts, log_constant
+
+
 def rows_of_parts(
     sun: SunParameters, parts: Sequence[RowsOfData]
 ) -> tuple[SunParameters, NoisyRows]:

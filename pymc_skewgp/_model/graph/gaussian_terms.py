@@ -17,15 +17,15 @@ from pymc_skewgp._errors import ImproperPriorError, NotSitesError
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.distribution_graph import DistributionGraph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
-from pymc_skewgp._model.graph import affine, likelihoods, members
+from pymc_skewgp._model.graph import affine, fields, likelihoods, members
 from pymc_skewgp._model.graph import joint_gaussian as joint_gaussians
 from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
-from pymc_skewgp._model.graph.data_rows import NoisyRows, block_diagonal, joined_rows
+from pymc_skewgp._model.graph.data_rows import NoisyRows, block_diagonal, row_terms
 from pymc_skewgp._model.graph.data_sites import RecognisedFamily, SitesOfData
 from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._observations.observations import DistinctRows, distinct_rows
-from pymc_skewgp._posterior.site_evidence import FactorTerms
+from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
 from pymc_skewgp._validation import FloatArray
 
 # Terms of a block without a SkewGP, in the form that takes the least time.
@@ -214,8 +214,8 @@ def predictors_of(block: BlockGraph) -> SiteDesign:
 
 def gaussian_terms(
     model: pm.Model, block: BlockGraph, potentials: Sequence[Any]
-) -> tuple[FactorTerms, joint_gaussians.JointGaussian]:
-    """Terms of a block without a SkewGP, and its vector of white coordinates.
+) -> tuple[FactorTerms | FieldTerms, joint_gaussians.JointGaussian | joint_gaussians.Field]:
+    """Terms of a block without a SkewGP, and its vector of white coordinates, or itself.
 
     Raises
     ------
@@ -225,6 +225,10 @@ def gaussian_terms(
         For intervals whose noise is shared.
     """
     A, a = predictors_of(block)
+    rows = [noisy_rows(y) for y in block.observed]
+    field = fields.field_terms(model, block, potentials, rows)
+    if field is not None:
+        return field
     prior = joint_gaussians.joint_prior_of(block.members)
     potential = joint_gaussians.potentials_of(model, block.members, potentials)
     spread = np.zeros((0, 0))
@@ -232,7 +236,6 @@ def gaussian_terms(
         stiff = None if potential is None else prior.picked @ potential.precision @ prior.picked.T
         spread = _flat_spread(model, block, A @ prior.loose, stiff)
     joint = joint_gaussians.joint_gaussian(prior, spread, potential)
-    rows = [noisy_rows(y) for y in block.observed]
     parts = [_whitened(y, row) for y, row in zip(block.observed, rows, strict=True)]
     if any(turn is not None for turn, _ in parts):
         rows = [row for _, row in parts]
@@ -240,11 +243,7 @@ def gaussian_terms(
         turns += [pt.eye(y.a.shape[0]) for y in block.sites]
         whole = block_diagonal(turns)
         A, a = whole @ A, whole @ a
-    nothing = pt.zeros(0, dtype="float64")
-    S, lower, upper, value, log_constant, _, counts = joined_rows(
-        rows or [NoisyRows(nothing, nothing, nothing, nothing, zero())]
-    )
-    counts = pt.as_tensor_variable(np.float64(1.0) if counts is None else counts)
+    lower, upper, value, S, counts, log_constant = row_terms(rows)
     log_constant = joint.log_constant + log_constant
     terms = FactorTerms(A, a, lower, upper, value, S, counts, log_constant)
     return lean_terms(model, terms, joint), joint

@@ -146,6 +146,39 @@ class JointGaussian(NamedTuple):
     flat: Any
     log_constant: Any
 
+    def of_white(self, c: FloatArray) -> FloatArray:
+        """Draws of z, (N, q), from those of c."""
+        return np.asarray(c @ self.factor.T + self.mean)
+
+    def white(self, z: FloatArray) -> FloatArray:
+        """A c of one z; what z leaves open moves no predictor."""
+        return np.asarray(np.linalg.lstsq(self.factor, z - self.mean)[0])
+
+
+class Field(NamedTuple):
+    """A vector z whose own coordinates are drawn, its precision being sparse.
+
+    Attributes
+    ----------
+    log_constant : TensorVariable, shape ()
+        What of the evidence's constant is the prior's.
+    """
+
+    log_constant: Any
+
+    @property
+    def flat(self) -> FloatArray:
+        """None has a flat prior."""
+        return np.zeros((0, 0))
+
+    def of_white(self, c: FloatArray) -> FloatArray:
+        """The draws as they are."""
+        return c
+
+    def white(self, z: FloatArray) -> FloatArray:
+        """The same."""
+        return z
+
 
 class JointPrior(NamedTuple):
     """Members of a block before potentials, those with a flat prior apart.

@@ -267,6 +267,8 @@ class ObservedSites(NamedTuple):
         Which of several the log probability is quadratic in, given the others.
     is_coupled : bool
         Whether it is one log density of all observations, or a potential, m being 1.
+    predictor : TensorVariable, shape (m,), or None
+        Of the members' values; of one predictor.
     """
 
     name: str
@@ -280,6 +282,7 @@ class ObservedSites(NamedTuple):
     width: int = 1
     gaussian_in: int | None = None
     is_coupled: bool = False
+    predictor: Any = None
 
     @property
     def graphs(self) -> list[Any]:
@@ -610,4 +613,6 @@ def _as_sites(model: pm.Model, rv: Any, members: list[Any], split: _Split) -> Ob
     others = _hyperparameters(model, graphs, [x.value for x in known])
     names = [x.name for x in members]
     place = first_quadratic(split.log_prob, split.etas) if k > 1 else None
-    return ObservedSites(rv.name, names, A, a, eta, log_prob, values, others, k, place)
+    graph = pt.broadcast_to(predictor, whole).ravel() if k == 1 else None
+    rest = names, A, a, eta, log_prob, values, others, k, place
+    return ObservedSites(rv.name, *rest, predictor=graph)

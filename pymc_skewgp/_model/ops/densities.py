@@ -17,8 +17,11 @@ from pytensor.graph.rewriting.basic import graph_rewriter
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.variable import TensorVariable
+from scipy import sparse
 
+from pymc_skewgp._errors import NotPositiveDefiniteError
 from pymc_skewgp._gaussian import log_prob_gradient as gradients
+from pymc_skewgp._gaussian.sparse import SparseCholesky
 from pymc_skewgp._model.ops.plain_mode import as_real
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, as_count
@@ -133,6 +136,37 @@ def checked_method(method: gradients.LogProbMethod) -> gradients.LogProbMethod:
     if method not in gradients.METHODS:
         raise ValueError(f"method must be one of {gradients.METHODS}, got {method!r}.")
     return method
+
+
+class CARLogDet(ValueWithDerivatives):
+    r"""Log determinant of :math:`I - \alpha D^{-1} W`, W sparse with row sums D; input alpha.
+
+    Its derivative is :math:`-\mathrm{tr}\{(D - \alpha W)^{-1} W\}`, which asks for the inverse
+    where W has entries.
+
+    Parameters
+    ----------
+    W : csr_array, shape (d, d)
+        Symmetric, each row with an entry.
+    """
+
+    quantity = "log determinant"
+    input_names = ("alpha",)
+    gufunc_signature = "()->(),()"
+
+    def __init__(self, W: Any) -> None:
+        self._W, self._rows = W, sparse.diags_array(W.sum(axis=0))
+
+    def evaluate(self, alpha: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Minus infinity where the matrix is not positive definite."""
+        try:
+            chol = SparseCholesky(self._rows - float(alpha) * self._W)
+        except NotPositiveDefiniteError:
+            return np.array(-np.inf), np.array(0.0)
+        i, j = self._W.nonzero()
+        slope = -float(self._W[i, j] @ chol.entries(i, j))
+        value = chol.log_det - float(np.log(self._rows.diagonal()).sum())
+        return np.array(value), np.array(slope)
 
 
 class MvnLogProb(ValueWithDerivatives):

@@ -9,12 +9,12 @@ from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch import basic
 
 from pymc_skewgp._gaussian.compiled.ep import rectangle_by_ep
-from pymc_skewgp._model.ops.densities import LogDensityAndOrthant, MvnLogProb
+from pymc_skewgp._model.ops.densities import CARLogDet, LogDensityAndOrthant, MvnLogProb
 from pymc_skewgp._model.ops.log_evidence import LogEvidence, log_evidence
 from pymc_skewgp._validation import FloatArray
 
 # Raise it with every change of the function that numba compiles: compiled ones lie on disk.
-_CACHE_VERSION = 12
+_CACHE_VERSION = 13
 
 
 def in_python(node: Apply, evaluate: Any) -> Any:
@@ -38,6 +38,11 @@ def in_python(node: Apply, evaluate: Any) -> Any:
 @basic.register_funcify_default_op_cache_key(LogDensityAndOrthant)
 def _numba_density(op: Any, node: Apply, **kwargs: Any) -> Any:
     return in_python(node, op.evaluate), _CACHE_VERSION
+
+
+@basic.register_funcify_and_cache_key(CARLogDet)
+def _numba_log_det(op: CARLogDet, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
+    return in_python(node, op.evaluate), None  # W is data: not for the cache on disk
 
 
 @basic.register_funcify_and_cache_key(LogEvidence)

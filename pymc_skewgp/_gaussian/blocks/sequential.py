@@ -1,0 +1,115 @@
+r"""A field drawn part by part, with resampling: variances of the parts' weights add up.
+
+EP's Gaussian of a field is drawn from the end of its Cholesky factor to the beginning, each entry
+given those that it depends on. A row i has its weight :math:`p(y_i \mid \eta_i) / t_i(\eta_i)`, t
+its site, as soon as all entries of its predictor are there. Draws are resampled where the weights
+so far have become unequal: it is a particle filter along the elimination order, twisted by EP,
+whose log evidence has the variance V / N of N draws, V the sum over the parts, where weights of
+whole draws have :math:`(e^V - 1) / N`. (Doucet, de Freitas & Gordon 2001, Sequential Monte Carlo
+methods in practice, doi:10.1007/978-1-4757-3437-9; Guarniero, Johansen & Lee 2017, The iterated
+auxiliary particle filter, doi:10.1080/01621459.2016.1222291.)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pymc_skewgp._gaussian.blocks.ep import LocalBlocks
+from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
+from pymc_skewgp._gaussian.compiled.sparse import solve_transposed
+from pymc_skewgp._gaussian.coordinates import SiteSampler
+from pymc_skewgp._gaussian.escalation import MIN_DRAWS, N_REPLICATES, SamplingResult
+from pymc_skewgp._gaussian.sparse import FieldGaussian
+from pymc_skewgp._gaussian.weights import (
+    Estimate,
+    log_mean_exp,
+    pareto_k,
+    relative_ess,
+    spread_of_replicates,
+    systematic_resample,
+)
+
+# Parts of the rows; relative ESS below which draws are resampled.
+_PARTS, _UNEQUAL = 32, 0.5
+
+
+@dataclass(frozen=True)
+class FieldSampler(SiteSampler):
+    """Pairs, and where their weights are unequal draws part by part."""
+
+    def _tempered(self, n_pairs: int, rng: np.random.Generator) -> SamplingResult:
+        assert isinstance(self.proposal, BlockPairs)
+        gaussian, blocks = self.proposal.gaussian, self.proposal.blocks
+        assert isinstance(gaussian, FieldGaussian)
+        assert isinstance(blocks, LocalBlocks)
+        if len(gaussian.prior.ties):  # which have no part that comes first
+            return super()._tempered(n_pairs, rng)
+        return drawn_in_parts(gaussian, blocks.blocks, n_pairs, rng)
+
+
+def drawn_in_parts(
+    gaussian: FieldGaussian, blocks: Sequence[Any], n_draws: int, rng: np.random.Generator
+) -> SamplingResult:
+    """Draws of the coordinates, in independent replicates.
+
+    Parameters
+    ----------
+    gaussian : FieldGaussian
+        EP's, with the sites of the blocks.
+    blocks : sequence of FieldBlock
+        After EP.
+    n_draws : int
+    rng : numpy.random.Generator
+    """
+    chol, size = gaussian.chol, -(-max(n_draws, MIN_DRAWS) // N_REPLICATES)
+    d = chol.place.size
+    factors = [_in_order(block.factor, chol.place) for block in blocks]
+    known = [_last_entries(factor, d) for factor in factors]
+    cuts = np.quantile(np.concatenate(known), np.linspace(0.0, 1.0, _PARTS + 1)[1:-1])
+    cuts = np.unique(np.concatenate([[0, d], cuts.astype(np.intp)]))
+    off = np.zeros((d, N_REPLICATES * size))
+    log_weights = np.zeros((N_REPLICATES, size))
+    log_probs = np.zeros(N_REPLICATES)
+    worst_k = -np.inf
+    for first, stop in zip(cuts[-2::-1], cuts[:0:-1], strict=True):
+        off[first:stop] = rng.standard_normal((stop - first, off.shape[1]))
+        solve_transposed(chol.starts, chol.rows, chol.values, off, first, stop)
+        for block, factor, last in zip(blocks, factors, known, strict=True):
+            rows = np.flatnonzero((last >= first) & (last < stop))
+            if rows.size:
+                more = block.log_over_sites(rows, factor, off)
+                log_weights += more.reshape(log_weights.shape)
+        if relative_ess(log_weights.ravel()) < _UNEQUAL or not first:
+            worst_k = max(worst_k, pareto_k(log_weights.ravel()))
+            log_probs += [log_mean_exp(own) for own in log_weights]
+            chosen = [
+                i * size + systematic_resample(own, size, rng) for i, own in enumerate(log_weights)
+            ]
+            off = off[:, np.concatenate(chosen)]
+            log_weights[:] = 0.0
+    log_probs += gaussian.log_integral(gaussian.sums.pull)
+    value = log_mean_exp(log_probs)
+    error = spread_of_replicates(log_probs, value)
+    draws = gaussian.mean[:, None] + off[chol.place]
+    # As many of each replicate; those of one share ancestors.
+    chosen = np.arange(n_draws) * draws.shape[1] // n_draws
+    replicate = chosen // size
+    fraction = 1.0 / (1.0 + draws.shape[1] * error**2)
+    estimate = Estimate(value, error, fraction, max(worst_k, pareto_k(log_probs)))
+    return SamplingResult(draws[:, chosen], log_probs[replicate], estimate, "in parts", replicate)
+
+
+def _in_order(factor: Any, place: Any) -> Any:
+    found = factor.copy()
+    found.indices = place[factor.indices].astype(factor.indices.dtype)
+    found.has_sorted_indices = False
+    return found
+
+
+def _last_entries(factor: Any, d: int) -> Any:
+    """Of each row the entry that is drawn last: the first in the order."""
+    filled = np.append(factor.indices, d - 1)
+    found = np.minimum.reduceat(filled, factor.indptr[:-1])
+    return np.where(np.diff(factor.indptr) > 0, found, d - 1)

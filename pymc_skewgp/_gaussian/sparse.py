@@ -1,0 +1,303 @@
+r"""Gaussians by their sparse precision: a factor, draws, and the covariances of predictors.
+
+A field c has the density :math:`\exp(b^\top c - \tfrac12 c^\top Q c)`, Q sparse, and predictors
+:math:`\eta = A c` of few entries each. Under sites of precisions T EP's Gaussian of c has the
+precision :math:`P = Q + A^\top T A`, whose Cholesky factor R is sparse as well. Marginals of the
+predictors, and derivatives in Q, ask for entries of :math:`P^{-1}` where R has some, and no others.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import splu
+
+from pymc_skewgp._errors import NotPositiveDefiniteError
+from pymc_skewgp._gaussian.compiled import sparse as loops
+from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
+from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._validation import FloatArray
+
+
+class SparseCholesky:
+    """R with P = R R', rows and columns in an order that leaves few entries.
+
+    By SciPy's SuperLU without pivoting, whose factors of a symmetric matrix are L and D L'.
+
+    Parameters
+    ----------
+    precision : csc_array, shape (d, d)
+        P, with both triangles.
+
+    Attributes
+    ----------
+    log_det : float
+        Of P.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+    """
+
+    def __init__(self, precision: Any) -> None:
+        try:
+            found = splu(
+                sparse.csc_matrix(precision),
+                permc_spec="MMD_AT_PLUS_A",
+                diag_pivot_thresh=0.0,
+                options={"SymmetricMode": True},
+            )
+            pivots = found.U.diagonal()
+        except RuntimeError:  # exactly singular
+            pivots = np.zeros(1)
+        if not (pivots > 0.0).all() or (found.perm_r != found.perm_c).any():
+            raise NotPositiveDefiniteError(
+                "the precision of the field is not positive definite: its density and the data "
+                "leave some direction unbounded, or pull it apart."
+            )
+        lower = found.L
+        lower.sort_indices()
+        self._solve = found.solve
+        self.place: IntArray = found.perm_c.astype(np.intp)
+        self.starts, self.rows = lower.indptr.astype(np.intp), lower.indices.astype(np.intp)
+        self.values = lower.data * np.repeat(np.sqrt(pivots), np.diff(lower.indptr))
+        self.log_det = float(np.log(pivots).sum())
+
+    def solve(self, x: FloatArray) -> FloatArray:
+        """P^-1 x."""
+        found: FloatArray = self._solve(x)
+        return found
+
+    def __matmul__(self, white: FloatArray) -> FloatArray:
+        """A root of P^-1 times columns: draws of N(0, P^-1) from standard normal ones."""
+        found = np.array(white, order="C")
+        loops.solve_transposed(self.starts, self.rows, self.values, found, 0, len(found))
+        return found[self.place]
+
+    @cached_property
+    def _inverse(self) -> FloatArray:
+        found = np.empty(self.values.size)
+        loops.selected_inverse(self.starts, self.rows, self.values, found)
+        return found
+
+    def entries(self, rows: IntArray, columns: IntArray) -> FloatArray:
+        """Entries of P^-1, where R or P has some."""
+        i, j = self.place[rows], self.place[columns]
+        keys = np.minimum(i, j) * self.place.size + np.maximum(i, j)
+        columns = np.repeat(np.arange(self.place.size), np.diff(self.starts))
+        return self._inverse[np.searchsorted(columns * self.place.size + self.rows, keys)]
+
+    def covariances(self, columns: IntArray, starts: IntArray, values: FloatArray) -> FloatArray:
+        """Of each entry A_ij, row by row, c_j's covariance with predictor i; `starts` of rows."""
+        found, known = np.empty(values.size), (self.starts, self.rows, self._inverse)
+        loops.covariances(*known, self.place[columns], starts, values, found)
+        return found
+
+
+class TiedCholesky:
+    r"""The same of P + U'U, U of few rows without zeros, as of a field whose sum is held at 0.
+
+    With :math:`V = P^{-1} U^\top` and :math:`S = (I + U V)^{-1}` the inverse is
+    :math:`P^{-1} - V S V^\top` (Woodbury), and with :math:`B = R^\top V` a root of it
+    :math:`R^{-\top} (I - B S B^\top)^{1/2}`.
+
+    Parameters
+    ----------
+    chol : SparseCholesky
+        Of P.
+    ties : ndarray, shape (k, d)
+        U.
+    """
+
+    def __init__(self, chol: SparseCholesky, ties: FloatArray) -> None:
+        self._chol, self._ties = chol, ties
+        self._moved = chol.solve(ties.T.copy())
+        inner = np.eye(len(ties)) + ties @ self._moved
+        self._left = np.linalg.inv(inner)
+        self.log_det = chol.log_det + float(np.linalg.slogdet(inner)[1])
+
+    def solve(self, x: FloatArray) -> FloatArray:
+        """See `SparseCholesky`."""
+        found = self._chol.solve(x)
+        return found - self._moved @ (self._left @ (self._ties @ found))
+
+    def __matmul__(self, white: FloatArray) -> FloatArray:
+        """See `SparseCholesky`."""
+        chol, d = self._chol, self._chol.place.size
+        in_order = np.empty_like(self._moved)
+        in_order[chol.place] = self._moved
+        R = sparse.csc_array((chol.values, chol.rows, chol.starts), shape=(d, d))
+        across, length = np.linalg.qr(R.T @ in_order)
+        values, vectors = np.linalg.eigh(length @ self._left @ length.T)
+        short = (vectors * (1.0 - np.sqrt(np.maximum(1.0 - values, 0.0)))) @ vectors.T
+        return chol @ (white - across @ (short @ (across.T @ white)))
+
+    def entries(self, rows: IntArray, columns: IntArray) -> FloatArray:
+        """See `SparseCholesky`."""
+        found = self._chol.entries(rows, columns)
+        left, right = self._moved[rows] @ self._left, self._moved[columns]
+        return np.asarray(found - np.einsum("ij,ij->i", left, right))
+
+    def covariances(self, columns: IntArray, starts: IntArray, values: FloatArray) -> FloatArray:
+        """See `SparseCholesky`."""
+        found = self._chol.covariances(columns, starts, values)
+        row = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+        A = sparse.csr_array((values, columns, starts), shape=(starts.size - 1, len(self._moved)))
+        seen = (A @ self._moved @ self._left)[row]
+        return np.asarray(found - np.einsum("ij,ij->i", seen, self._moved[columns]))
+
+
+class FieldPattern:
+    """Where A and Q have entries, and what of them makes which entry of P = Q + A'TA.
+
+    Parameters
+    ----------
+    of_design, of_precision : ndarray of int, shape (2, m) and (2, q)
+        Rows and columns: those of A by row, of Q each entry of both triangles.
+    shape : tuple of int
+        Of A.
+    """
+
+    def __init__(self, of_design: IntArray, of_precision: IntArray, shape: tuple[int, int]) -> None:
+        n, d = self.shape = shape
+        self.of_design, self.of_precision = of_design, of_precision
+        self.rows, self.columns = of_design
+        self.starts = np.searchsorted(self.rows, np.arange(n + 1))
+        first, second = _pairs_in_rows(self.starts)
+        i, j = self.columns[first], self.columns[second]
+        own = of_precision[1] * d + of_precision[0], np.arange(d) * (d + 1), j * d + i
+        keys, place = np.unique(np.concatenate(own), return_inverse=True)
+        self._of_precision, _, products = np.split(place, np.cumsum([len(x) for x in own[:2]]))
+        self._products = products, first, second
+        self._entries = keys % d, np.searchsorted(keys // d, np.arange(d + 1))
+
+    def is_of(self, of_design: IntArray, of_precision: IntArray) -> bool:
+        """Whether these are the same places."""
+        pairs = (self.of_design, of_design), (self.of_precision, of_precision)
+        return all(np.array_equal(a, b) for a, b in pairs)
+
+    def design(self, values: FloatArray) -> Any:
+        """A."""
+        return sparse.csr_array((values, self.columns, self.starts), shape=self.shape)
+
+    def precision(self, values: FloatArray) -> Any:
+        """Q, with places for what is added to it."""
+        return self._matrix(self._sums(self._of_precision, values))
+
+    def gram(self, values: FloatArray, tau: FloatArray) -> FloatArray:
+        """Entries of A'TA, where P has some."""
+        place, first, second = self._products
+        return self._sums(place, values[first] * values[second] * tau[self.rows[first]])
+
+    def added(self, precision: Any, gram: FloatArray) -> Any:
+        """Q, as `precision` has it, and A'TA."""
+        return self._matrix(precision.data + gram)
+
+    def n_operations(self) -> float:
+        """To factorise P: the sum of the squared lengths of R's columns."""
+        dominant = self._matrix(-np.ones(self._entries[0].size))
+        dominant.setdiag(np.diff(dominant.indptr) + 1.0)
+        lengths = np.diff(SparseCholesky(dominant).starts).astype(np.float64)
+        return float(lengths @ lengths)
+
+    def _sums(self, place: IntArray, values: FloatArray) -> FloatArray:
+        found: FloatArray = np.bincount(place, values, minlength=self._entries[0].size)
+        return found
+
+    def _matrix(self, data: FloatArray) -> Any:
+        return sparse.csc_array((data, *self._entries), shape=(self.shape[1],) * 2)
+
+
+def _pairs_in_rows(starts: IntArray) -> tuple[IntArray, IntArray]:
+    """All pairs of entries of one row, both orders and each with itself."""
+    lengths = np.diff(starts)
+    first = np.repeat(np.arange(starts[-1]), np.repeat(lengths, lengths))
+    ends = np.cumsum(lengths**2)
+    within = np.arange(first.size) - np.repeat(ends - lengths**2, lengths**2)
+    row = np.repeat(np.arange(lengths.size), lengths**2)
+    return first, starts[row] + within % lengths[row]
+
+
+class FieldPrior(NamedTuple):
+    """The density exp(b'c - c'(Q + U'U)c / 2), times (2 pi)^(-d/2).
+
+    Attributes
+    ----------
+    pattern : FieldPattern
+    precision : csc_array, shape (d, d)
+    slope : ndarray, shape (d,)
+    ties : ndarray, shape (k, d)
+        U.
+    """
+
+    pattern: FieldPattern
+    precision: Any
+    slope: FloatArray
+    ties: FloatArray
+
+    @classmethod
+    def of(
+        cls, pattern: FieldPattern, precision: FloatArray, slope: FloatArray, ties: FloatArray
+    ) -> Self:
+        """From the entries of Q."""
+        return cls(pattern, pattern.precision(precision), slope, ties)
+
+    def half_square(self, c: FloatArray) -> float:
+        """Half of c'(Q + U'U)c."""
+        tied = self.ties @ c
+        return 0.5 * float(c @ (self.precision @ c) + tied @ tied)
+
+    def log_prob(self, c: FloatArray) -> float:
+        """Of one c, but for the power of 2 pi."""
+        return float(self.slope @ c) - self.half_square(c)
+
+    def times(self, sums: Any) -> "FieldGaussian":
+        """With sites of these sums; see `SiteSums`."""
+        chol: Any = SparseCholesky(self.pattern.added(self.precision, sums.gram))
+        if len(self.ties):
+            chol = TiedCholesky(chol, self.ties)
+        mean = chol.solve(self.slope + sums.pull)
+        return FieldGaussian(mean, chol, prior=self, sums=sums)
+
+
+@dataclass(frozen=True)
+class FieldGaussian(CoordinateGaussian):
+    """N(mean, P^-1) of a field, with the prior and the sums of the sites that it is made of."""
+
+    chol: Any
+    prior: FieldPrior = field(kw_only=True)
+    sums: Any = field(kw_only=True)
+
+    @property
+    def spread(self) -> Any:
+        """A root of the covariance, for products from the left."""
+        return self.chol
+
+    @property
+    def half_log_det(self) -> float:
+        """Half of log |P|."""
+        return 0.5 * self.chol.log_det
+
+    def log_integral(self, pull: FloatArray) -> float:
+        """Of the prior times the sites that `pull` is the linear term of."""
+        return 0.5 * float((self.prior.slope + pull) @ self.mean) - self.half_log_det
+
+    def squared_length(self, pull: FloatArray) -> float:
+        """Of the step that sites' `pull` makes, in deviations."""
+        return float(pull @ self.chol.solve(pull))
+
+    def log_ratio(self, coordinates: FloatArray, white: FloatArray) -> FloatArray:
+        r"""Log of the prior over this density, of columns of coordinates.
+
+        With G = A'TA it is :math:`\tfrac12 (c - m)^\top G (c - m) + (G m - A^\top\nu)^\top c` and
+        what does not depend on c: stiff directions of Q, of which no digits would be left, are in
+        neither.
+        """
+        gram = self.prior.pattern._matrix(self.sums.gram)
+        off = coordinates - self.mean[:, None]
+        ratio = 0.5 * np.einsum("ij,ij->j", off, gram @ off)
+        ratio += (gram @ self.mean - self.sums.pull) @ coordinates
+        ratio += self.prior.half_square(self.mean) - self.half_log_det
+        return np.asarray(ratio)

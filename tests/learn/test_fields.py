@@ -1,0 +1,212 @@
+"""Models whose Gaussian part has a sparse precision: walks, areas, many effects."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+from scipy import sparse, stats
+
+import pymc_skewgp as sg
+from pymc_skewgp._model.graph.members import log_density_of
+from pymc_skewgp._model.ops.plain_mode import plain_function
+
+# Blocks of 300 values and more are looked at for a sparse precision.
+N = 400
+# Standard errors that a number may be off by: 6e-5 false alarms of each, seeds are fixed.
+Z = 4.0
+
+
+def chain_on_a_grid(log_prob, first, sd, reach=5.0):
+    """Log evidence and means of z_1 ~ N(0, first^2), z_t ~ N(z_{t-1}, sd^2), by sums on a grid.
+
+    `log_prob` has the shape (t, grid). Steps of a fifth of `sd`, of which the sum of a Gaussian
+    function is right to 1e-12.
+    """
+    width = 0.2 * sd
+    grid = np.arange(-reach, reach, width)
+    step = stats.norm.pdf(grid[:, None], grid, sd) * width
+    terms, level = log_prob(grid), 0.0
+    ahead, states = stats.norm.pdf(grid, 0.0, first) * width, []
+    for own in terms:
+        here = ahead * np.exp(own - own.max())
+        level += np.log(here.sum()) + own.max()
+        states.append(here / here.sum())
+        ahead = states[-1] @ step
+    means, back = [], np.ones(grid.size)
+    for here, own in zip(states[::-1], terms[::-1], strict=True):
+        both = here * back
+        means.append(both @ grid / both.sum())
+        back = step @ (back * np.exp(own - own.max()))
+        back /= back.max()
+    return level, np.array(means[::-1])
+
+
+def close_to(dt, evidence):
+    """Whether the log evidence is that, and known well."""
+    known = dt["posterior"].attrs
+    assert known["log_evidence_se"] < 0.15
+    return abs(known["log_evidence"] - evidence) < Z * known["log_evidence_se"]
+
+
+def errors_of(found, right):
+    """Differences of means in standard errors, as if a tenth of the draws were independent.
+
+    Resampled ones share ancestors.
+    """
+    mean, sd = found.mean(("chain", "draw")).values, found.std(("chain", "draw")).values
+    return np.abs(mean - right) / sd * np.sqrt(0.1 * found.sizes["chain"] * found.sizes["draw"])
+
+
+@pytest.mark.parametrize("n", [N, 3000])  # by pairs, and part by part
+def test_counts_on_a_walk(n):
+    rng = np.random.default_rng(1)
+    y = rng.poisson(np.exp(0.5 * np.sin(0.02 * np.arange(n))))
+    with pm.Model() as model:
+        walk = pm.GaussianRandomWalk("z", sigma=0.1, init_dist=pm.Normal.dist(0.0, 1.0), shape=n)
+        pm.Poisson("y", pm.math.exp(walk), observed=y)
+
+    def log_prob(grid):
+        return stats.poisson.logpmf(y[:, None], np.exp(grid))
+
+    evidence, mean = chain_on_a_grid(log_prob, 1.0, 0.1)
+    dt = sg.integrate(model, random_seed=2, draws=500, progressbar=False)
+    assert close_to(dt, evidence)
+    assert errors_of(dt["posterior"]["z"], mean).max() < Z
+
+
+def people(rng, size):
+    who = rng.integers(0, size, 3 * size)
+    return who, rng.binomial(1, 0.6, who.size)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_labels_of_people(centred):
+    """Of effects alone the evidence is a product of integrals, by 64 Gauss-Hermite nodes each."""
+    who, y = people(np.random.default_rng(3), N)
+    with pm.Model() as model:
+        if centred:
+            effect = pm.Normal("u", 0.0, 1.5, shape=N)
+        else:
+            effect = 1.5 * pm.Normal("u", 0.0, 1.0, shape=N)
+        pm.Bernoulli("y", logit_p=effect[who], observed=y)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(64)
+    up, down = (np.bincount(who, side, minlength=N) for side in (y, 1 - y))
+    logs = -up[:, None] * np.log1p(np.exp(-1.5 * nodes)) - down[:, None] * np.log1p(
+        np.exp(1.5 * nodes)
+    )
+    shares = np.exp(logs) * weights / np.sqrt(2.0 * np.pi)
+    evidence = np.log(shares.sum(axis=1)).sum()
+    dt = sg.integrate(model, random_seed=4, draws=500, progressbar=False)
+    assert close_to(dt, evidence)
+    right = (shares @ nodes) / shares.sum(axis=1) * (1.5 if centred else 1.0)
+    assert errors_of(dt["posterior"]["u"], right).max() < Z
+
+
+def autoregression(y):
+    with pm.Model() as model:
+        sd = pm.HalfNormal("sd", 0.5)
+        level = pm.Normal("level", 0.0, 2.0)
+        z = pm.AR("z", rho=[0.9], sigma=sd, init_dist=pm.Normal.dist(0.0, 1.0), shape=y.size)
+        pm.Normal("y", level + z, 0.3, observed=y)
+    return model
+
+
+def test_measured_autoregression_at_the_optimum():
+    """Of Gaussian data the evidence is a Gaussian density, whose maximum SciPy finds."""
+    rng = np.random.default_rng(5)
+    y = rng.normal(size=N).cumsum() * 0.1 + rng.normal(0.0, 0.3, N) + 1.0
+    found = sg.find_hyperparameters(autoregression(y), progressbar=False, random_seed=0)
+
+    def covariance(sd):
+        powers = np.tril(0.9 ** np.maximum(np.arange(N)[:, None] - np.arange(N), 0))
+        scales = np.diag(np.r_[1.0, np.full(N - 1, sd**2)])
+        return powers @ scales @ powers.T + 0.09 * np.eye(N) + 4.0
+
+    sd = float(found.point["sd"])
+    gaussian = stats.multivariate_normal(np.zeros(N), covariance(sd))
+    assert_allclose(found.log_marginal_likelihood.value, gaussian.logpdf(y), rtol=1e-8)
+
+    def total(x):
+        prior = stats.halfnorm.logpdf(x, 0.0, 0.5)
+        return stats.multivariate_normal.logpdf(y, np.zeros(N), covariance(x)) + prior
+
+    # A search ends where the gradient is small: the curvature is some 1e3, so that steps of 1e-3
+    # change the total by 5e-4.
+    assert total(sd) > max(total(sd * 1.01), total(sd / 1.01))
+
+
+def neighbours(k):
+    edges = sparse.diags_array([np.ones(k - 1)] * 2, offsets=[-1, 1])
+    return sparse.csr_matrix(
+        sparse.kron(edges, sparse.eye_array(k)) + sparse.kron(sparse.eye_array(k), edges)
+    )
+
+
+@pytest.mark.parametrize("given", ["sparse", "dense"])
+def test_density_of_areas(given):
+    """The package's density of pm.CAR, by a sparse factor, is PyMC's, by eigenvalues."""
+    W = neighbours(5) if given == "sparse" else neighbours(5).toarray()
+    with pm.Model() as model:
+        alpha, tau = pm.Beta("alpha", 2.0, 1.0), pm.Gamma("tau", 2.0, 1.0)
+        z = pm.CAR("z", mu=np.full(25, 0.5), W=W, alpha=alpha, tau=tau)
+    values = [model.rvs_to_values[x] for x in (alpha, tau, z)]
+    own, theirs = log_density_of(model, z).sum(), model.logp(vars=[z])
+    functions = [plain_function(values, [x, *pt.grad(x, values)]) for x in (own, theirs)]
+    rng = np.random.default_rng(6)
+    for _ in range(3):
+        point = rng.normal(), rng.normal(), rng.normal(size=25)
+        found, right = (np.concatenate([np.ravel(x) for x in f(*point)]) for f in functions)
+        assert_allclose(found, right, rtol=1e-9, atol=1e-9)
+
+
+def test_areas_are_explained():
+    """Areas and a level: the block is a field, and its posterior mean that of dense algebra."""
+    rng, W = np.random.default_rng(7), neighbours(20)
+    y = rng.normal(1.0, 1.0, 400)
+    with pm.Model() as model:
+        level = pm.Normal("level", 0.0, 1.0)
+        z = pm.CAR("z", mu=np.zeros(400), W=W, alpha=0.9, tau=1.0)
+        pm.Normal("y", level + z, 0.5, observed=y)
+    assert "400 predictors of 401 values with sparse precision" in str(sg.explain(model))
+    dt = sg.integrate(model, random_seed=8, draws=500, progressbar=False)
+    Q = np.diag(np.asarray(W.sum(axis=0)).ravel()) - 0.9 * W.toarray()
+    A = np.c_[np.ones(400), np.eye(400)]
+    prior = np.block([[np.eye(1), np.zeros((1, 400))], [np.zeros((400, 1)), Q]])
+    mean = np.linalg.solve(prior + 4.0 * A.T @ A, 4.0 * A.T @ y)
+    found = np.concatenate(
+        [dt["posterior"]["level"].values[..., None], dt["posterior"]["z"]], axis=-1
+    )
+    error = found.std(axis=(0, 1)) / np.sqrt(found[..., 0].size)  # independent draws
+    assert (np.abs(found.mean(axis=(0, 1)) - mean) < 4.5 * error).all()  # 3e-3 false alarms
+
+
+def test_several_modes_are_looked_for():
+    """Student-t data are not log-concave: blocks that dense algebra can do stay with it."""
+    y = np.random.default_rng(9).standard_t(2.0, N)
+    with pm.Model() as model:
+        z = pm.GaussianRandomWalk("z", sigma=0.1, init_dist=pm.Normal.dist(0.0, 1.0), shape=N)
+        pm.StudentT("y", nu=3.0, mu=z, sigma=0.5, observed=y)
+    assert "sparse" not in str(sg.explain(model))
+
+
+def test_areas_whose_sum_is_held_at_zero():
+    """Measured `pm.ICAR`: a Gaussian integral, by dense algebra and PyMC's own log density at 0."""
+    rng, W = np.random.default_rng(10), neighbours(20).toarray().astype(int)
+    y = rng.normal(0.0, 1.0, 400)
+    with pm.Model() as model:
+        z = pm.ICAR("z", W=W, sigma=0.7)
+        pm.Normal("y", z, 0.5, observed=y)
+    Q = (np.diag(W.sum(axis=0)) - W) / 0.49 + np.ones((400, 400)) / 0.4**2
+    P = Q + 4.0 * np.eye(400)
+    origin = float(model.compile_logp()({"z": np.zeros(400)}))
+    log_det = np.linalg.slogdet(P)[1]
+    # Round-off of 1e5 in P: sums of 400 numbers to 1e-7.
+    right = origin + 8.0 * y @ np.linalg.solve(P, y) - 0.5 * log_det + 200.0 * np.log(2.0 * np.pi)
+    dt = sg.integrate(model, random_seed=11, draws=500, progressbar=False)
+    assert "sparse precision" in str(sg.explain(model))
+    assert_allclose(dt["posterior"].attrs["log_evidence"], right, rtol=1e-7)
+    found = dt["posterior"]["z"]
+    error = found.std(("chain", "draw")).values / np.sqrt(found[..., 0].size)  # independent draws
+    off = found.mean(("chain", "draw")).values - np.linalg.solve(P, 4.0 * y)
+    assert (np.abs(off) < 4.5 * error).all()  # 3e-3 false alarms
