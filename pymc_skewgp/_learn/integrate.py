@@ -138,10 +138,10 @@ def integrate(
         ``relative_ess`` of the draws of u behind it. ``log_likelihood`` of each observation given
         f, ``observed_data``, ``constant_data``; new data of a model come from
         ``pm.sample_posterior_predictive``, masked data are in ``posterior``. For a SkewGP also
-        what `SkewGP.sample_latent` gives: ``posterior_predictive``, and ``predictions`` at
-        `Xnew`. With f of finite rank f at `Xnew` is drawn apart from f at the data, given the same
-        hyperparameters; above 10,000 rows there is no f at the data, nor what follows from it: ask
-        for rows in `Xnew`.
+        what `SkewGP.sample_latent` gives: ``posterior_predictive``, and at `Xnew`
+        ``predictions`` and ``predictions_summary``, as `predict` has them. With f of finite rank f
+        at `Xnew` is drawn apart from f at the data, given the same hyperparameters; above 10,000
+        rows there is no f at the data, nor what follows from it: ask for rows in `Xnew`.
 
         Attributes of ``posterior`` and ``sample_stats``: ``log_evidence`` of the model,
         hyperparameters integrated out, in nats, by which models and kernels are compared, with its

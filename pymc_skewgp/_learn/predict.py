@@ -117,9 +117,10 @@ def predict(
     progressbar : bool, default True
         Show progress.
     **of_rows : array_like, shape (t,), or float
-        What new rows of a process have of their own: ``offset``, added to f before anything is
-        predicted, and parameters of the likelihood: ``exposure``, ``n`` of trials, ``sigma``, ...
-        See `SkewGPPosterior.predict`. In a model these are ``pm.Data``.
+        What new rows of a process have of their own: parameters of the likelihood, ``exposure``,
+        ``n`` of trials, ``sigma``, ...; and ``offset``, which the likelihood adds to f: y and its
+        mean are with it, and f, ``f_mean``, ``f_sd`` are the function alone, without it. See
+        `SkewGPPosterior.predict`. In a model these are ``pm.Data``.
 
     Returns
     -------

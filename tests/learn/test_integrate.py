@@ -110,6 +110,8 @@ class TestGaussian:
             f.mean(), regression["f"], f.std() / np.sqrt(dt["posterior"].attrs["n_evidences"])
         )
         assert dict(dt["predictions"]["y"].sizes) == {"chain": 4, "draw": 1000, "pred_id": 1}
+        new = dt["predictions_summary"]
+        assert agrees(float(new["y_mean"][0]), regression["f"], float(new["y_mean_se"][0]))
         assert dt["log_likelihood"]["y"].shape == (4, 1000, 5)
         # Its result is continued to new inputs, with f and X from it.
         later = gp.sample_latent(dt, Xnew=[[0.5]], random_seed=2, **QUIET)["predictions"]["f"]

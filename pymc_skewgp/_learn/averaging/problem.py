@@ -30,6 +30,7 @@ from pymc_skewgp._model.ops.plain_mode import PLAIN, untraced
 from pymc_skewgp._observations.likelihood import as_inputs
 from pymc_skewgp._observations.new_rows import NewRows
 from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs
+from pymc_skewgp._posterior.output import as_probabilities
 from pymc_skewgp._posterior.site_evidence import FactorTerms
 from pymc_skewgp._validation import FloatArray
 
@@ -165,7 +166,8 @@ class ProcessFunctions:
             trace = named.with_deterministics(model, trace.merge(named.as_dataset(model, values)))
         likelihoods = likelihoods_of(draws, [self._likelihoods[id(point)] for point in points])
         new = None if self._Xnew is None else NewRows(self._Xnew)
-        drawn = LatentDraws("f", f, draws.relative_ess, likelihoods, new)
+        probs = as_probabilities(None)
+        drawn = LatentDraws("f", f, draws.relative_ess, likelihoods, new, probs=probs)
         return latent_tree(trace, self._latent.sets, drawn, rng)
 
 

@@ -29,6 +29,7 @@ from pymc_skewgp._model.gp.latent_draws import LatentDraws, latent_tree
 from pymc_skewgp._observations.new_rows import NewRows
 from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
 from pymc_skewgp._posterior.features import HSGP, Inducing
+from pymc_skewgp._posterior.output import as_probabilities
 from pymc_skewgp._posterior.posterior import SkewGPPosterior, draws_here_and_there
 from pymc_skewgp._posterior.prior import DataSet
 from pymc_skewgp._validation import FloatArray
@@ -107,9 +108,10 @@ class PosteriorFunctions:
         """See `LatentFunctions`; of many rows without f at the data."""
         likelihoods = likelihoods_of(draws, [self._likelihoods[id(point)] for point in points])
         new = None if self._Xnew is None else NewRows(self._Xnew)
-        given = draws.f, draws.relative_ess, likelihoods, new, self._at_data
+        own = likelihoods, new, self._at_data, as_probabilities(None)
         trace = dataset_of(self._objective, points, draws.point)
-        return latent_tree(trace, self._sets, LatentDraws("f", *given), rng)
+        drawn = LatentDraws("f", draws.f, draws.relative_ess, *own)
+        return latent_tree(trace, self._sets, drawn, rng)
 
 
 def _evidence_and_draws(
