@@ -10,7 +10,7 @@ from scipy import stats
 import pymc_skewgp as sg
 from pymc_skewgp import integrate
 from pymc_skewgp._learn.averaging.importance import IntegrationSettings
-from pymc_skewgp._learn.averaging.integration import CHAINS, Stages, integral_by_ep
+from pymc_skewgp._learn.averaging.integration import CHAINS, integral_by_ep
 from pymc_skewgp._learn.averaging.points import exact_points
 from pymc_skewgp._learn.averaging.problem import integration_problem
 from pymc_skewgp._learn.problem import TrainingData
@@ -222,10 +222,8 @@ class TestProbit:
         z = []
         for seed in range(12):
             rng = np.random.default_rng(seed)
-            by_ep = integral_by_ep(problem, settings, rng, Stages(False))
-            exact = exact_points(
-                problem.latent, by_ep.points, 32, 10.0, 64, rng, lambda: None
-            ).correction()
+            by_ep = integral_by_ep(problem, settings, rng)
+            exact = exact_points(problem.latent, by_ep.points, 32, 10.0, 64, rng).correction()
             error = by_ep.log_integral.value + exact.value - labels["log_evidence"]
             z.append(error / np.hypot(by_ep.log_integral.std_error, exact.std_error))
         # The sum of 12 squares exceeds 35 once in 2000 by normal z, once in 300 by t(15).
@@ -234,7 +232,7 @@ class TestProbit:
     def test_too_many_rows_for_chains(self, problem):
         """Importance sampling alone, though there are too many coordinates for it."""
         settings = IntegrationSettings(most_coordinates=0, most_rows_of_chains=1)
-        by_ep = integral_by_ep(problem, settings, np.random.default_rng(0), Stages(False))
+        by_ep = integral_by_ep(problem, settings, np.random.default_rng(0))
         assert by_ep.rung < CHAINS
 
     def test_same_seed_same_draws(self):
@@ -415,10 +413,7 @@ def test_standard_errors_with_few_rows_are_honest():
     data = TrainingData(gp, X5[:, None], Y5, sg.likelihoods.Gaussian(sigma))
     problem = integration_problem(data, None, None)
     settings = IntegrationSettings(n_evidences=64, n_points=96, enough=96)
-    found = [
-        integral_by_ep(problem, settings, np.random.default_rng(seed), Stages(False))
-        for seed in range(12)
-    ]
+    found = [integral_by_ep(problem, settings, np.random.default_rng(seed)) for seed in range(12)]
     z = np.array([(x.log_integral.value - right) / x.log_integral.std_error for x in found])
     # Of t with 15 degrees of freedom: false alarms below 1 in 1000 each.
     assert np.square(z).sum() < 40

@@ -146,7 +146,7 @@ class ProcessFunctions:
     def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
         trace = named.dataset_of(self._objective, points, np.arange(len(points))[None])
-        for point, (_, at) in zip(points, self._latent.each(trace, "", False), strict=True):
+        for point, (_, at) in zip(points, self._latent.each(trace), strict=True):
             self._likelihoods[id(point)] = at.likelihoods
             log_prob = log_prob_of_prior_signs(*at.signs)
             yield [Case(at.given, self._latent.n_signs, log_prob, at.sites)]

@@ -140,7 +140,6 @@ def integral_with_many_rows(
     settings: IntegrationSettings,
     n_draws: float | None,
     rng: np.random.Generator,
-    stages: integration.Stages,
     n_jobs: int | None = None,
 ) -> tuple[Searched, integration.Integral, ExactPoints, PosteriorFunctions]:
     """Modes, importance sampling with EP's evidence, and posteriors at points with equal weights.
@@ -156,7 +155,6 @@ def integral_with_many_rows(
     n_draws : float or None
         Of f, at all points together; None to keep the posteriors themselves.
     rng : numpy.random.Generator
-    stages : Stages
     n_jobs : int, optional
         Of joblib.
     """
@@ -192,13 +190,12 @@ def integral_with_many_rows(
     mode = found[0].point if found else first
     warn_of_loss_at(data, approximation, objective.named(mode), stacklevel=3)
     integral = integration.integral_by_ep(
-        IntegrationProblem(objective, problem.origins), settings, rng, stages, found
+        IntegrationProblem(objective, problem.origins), settings, rng, found
     )
     integral = replace(integral, n_evaluations=integral.n_evaluations + n_evaluations)
     count = 1 if len(integral.points.x) == 1 else n_evidences
-    stages.begin("Exact evidences", count)
     given = latent, integral.points, count, n_draws or 0.0, 0
-    exact = exact_points(*given, rng, stages.tick, n_jobs)
+    exact = exact_points(*given, rng, n_jobs)
     return objective, integral, exact, latent
 
 
@@ -219,7 +216,7 @@ def _modes(
     vectors = spread_starts(part.objective, first, n_starts, rng, modes.CANDIDATES)
     starts = [origin.at(x) for origin in problem.origins for x in vectors]
     search = replace(_SEARCH, ep_margin=modes.MARGIN, seed=int(rng.integers(2**31)))
-    log = EvaluationLog(coordinates.labels, False)
+    log = EvaluationLog(coordinates.labels)
     _, some, _ = rows.of_some(part, starts, bounds, search, log)
     objective = rows.on_all(some[0].point)
     evaluate = modes.Evaluations(objective.for_differences())
