@@ -1,5 +1,8 @@
 """`integrate` against closed forms and quadrature over the hyperparameters."""
 
+import logging
+import re
+
 import joblib
 import numpy as np
 import pymc as pm
@@ -234,6 +237,15 @@ class TestProbit:
         settings = IntegrationSettings(most_coordinates=0, most_rows_of_chains=1)
         by_ep = integral_by_ep(problem, settings, np.random.default_rng(0))
         assert by_ep.rung < CHAINS
+
+    def test_each_fallback_says_why(self, problem, caplog):
+        """No weights are good enough here."""
+        settings = IntegrationSettings(least_ess=2.0, more_rounds=5, most_rows_of_chains=1)
+        with caplog.at_level(logging.INFO, "pymc.pymc_skewgp"):
+            integral_by_ep(problem, settings, np.random.default_rng(0))
+        first, second = caplog.messages
+        assert re.search(r"importance sampling: relative ESS .*more rounds, which .*start=", first)
+        assert re.search(r"more rounds: relative ESS .* Next is surrogate, .*method=", second)
 
     def test_same_seed_same_draws(self):
         """In other processes as well: threads here, for these start at once."""
