@@ -264,7 +264,7 @@ def run_numbers(**_: Any) -> Iterator[Row]:
 
     import pymc_skewgp as sg
     from pymc_skewgp._learn.averaging.importance import IntegrationSettings
-    from pymc_skewgp._learn.averaging.integration import Stages, integral_by_ep
+    from pymc_skewgp._learn.averaging.integration import integral_by_ep
     from pymc_skewgp._learn.averaging.points import N_CANDIDATES, exact_points
     from pymc_skewgp._learn.averaging.problem import integration_problem
     from pymc_skewgp._learn.coordinates import Point
@@ -280,10 +280,9 @@ def run_numbers(**_: Any) -> Iterator[Row]:
         yield {"call": f"EP with gradient, n = {n}", "seed": 0, "cpu": round(cpu, 6)}
         if n != 80:
             continue
-        with Stages(False) as stages:
-            points = integral_by_ep(problem, IntegrationSettings(), rng, stages).points
+        points = integral_by_ep(problem, IntegrationSettings(), rng).points
         size = problem.evidences(IntegrationSettings().n_evidences)
-        given = problem.latent, points, size, 1.5 * CHAINS * DRAWS, N_CANDIDATES, rng, lambda: None
+        given = problem.latent, points, size, 1.5 * CHAINS * DRAWS, N_CANDIDATES, rng
         exact_points(*given)
         began = clock()
         found = len(exact_points(*given).points)

@@ -51,7 +51,7 @@ def min_ess_per_second(dt):
 
 def report(name, posterior, X_test, y_test):
     evidence = posterior.log_marginal_likelihood
-    p = posterior.predict(X_test, draws=0)["predictions_summary"]["p_mean"].values
+    p = posterior.probability(X_test).value
     print(
         f"{name:<7} log evidence {evidence.value:8.3f} +- {evidence.std_error:.3f}   test set: "
         f"information {information_score(p, y_test):.3f} bits, accuracy "
@@ -182,7 +182,7 @@ def main():
     report("GP", plain, X_test, y_test)
     report("SkewGP", skew, X_test, y_test)
 
-    at_data = skew.predict(X, draws=0)["predictions_summary"]
+    at_data = skew.predict(X, draws=0, quantiles=[])["predictions_summary"]
     skewness, error = at_data["f_skewness"].values, at_data["f_skewness_se"].values
     most = np.argsort(-np.abs(skewness))[:5]
     shown = ", ".join(f"{skewness[i]:+.2f} +- {error[i]:.2f}" for i in most)

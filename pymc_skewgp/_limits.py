@@ -1,12 +1,13 @@
-"""Limits of the machine, known before they are met: memory, time of many rows, threads."""
+"""Limits of the machine, known before they are met: memory, time, threads; and progress."""
 
 import logging
 import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,50 @@ def _open_blas() -> list[Any]:
         found = ThreadpoolController().select(internal_api="openblas").lib_controllers
         _libraries = [x for x in found if x.threading_layer == "pthreads"]
     return _libraries
+
+
+# Progress: one bar for a call, whatever the call is made of.
+
+_bar: ContextVar[Any] = ContextVar("bar", default=None)
+
+
+@contextmanager
+def progress(wanted: bool) -> Iterator[None]:
+    """One bar for all that a call does, where it is wanted; a call within it goes on with that."""
+    if wanted and _bar.get() is not None:
+        yield
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, disable=not wanted) as bar:
+        bar.add_task("Compiling", total=None)
+        token = _bar.set(bar if wanted else None)
+        try:
+            yield
+        finally:
+            _bar.reset(token)
+
+
+def stage(what: str, total: int | None = None) -> None:
+    """Say what is done now, and in how many steps, in the bar of the call that this is part of."""
+    bar = _bar.get()
+    if bar is not None:
+        (task,) = bar.tasks
+        task.total, task.finished_time = total, None  # its time is that of the call
+        bar.update(task.id, description=what, completed=0)
+
+
+def steps[T](items: Iterable[T], what: str | None, total: int) -> Iterator[T]:
+    """Items of a stage, one step each; without a name they are no steps of what is shown."""
+    if what is None:
+        yield from items
+        return
+    stage(what, total)
+    for item in items:
+        yield item
+        if _bar.get() is not None:
+            _bar.get().advance(_bar.get().tasks[0].id)
 
 
 # What many rows cost: said before it is paid, and refused where memory would end on the way.

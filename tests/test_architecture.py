@@ -21,14 +21,14 @@ PACKAGE = "pymc_skewgp"
 
 # Names of modules, each with all that is below it; and what a layer adds to the allowed imports.
 LAYERS = {
-    "foundations": ("_errors _validation _limits", "numpy scipy threadpoolctl"),
+    "foundations": ("_errors _validation _limits", "numpy scipy threadpoolctl rich"),
     "gaussian": ("_gaussian", "numba llvmlite arviz_stats"),
     "sun": ("_sun", ""),
     "observations": ("_observations likelihoods", ""),
     "_posterior": ("_posterior approximations", "xarray arviz_base"),
     "mcmc": ("_mcmc", ""),
     "ops": ("_model.ops", "pytensor"),
-    "model": ("_model cov", "pymc rich cloudpickle"),
+    "model": ("_model cov", "pymc cloudpickle"),
     "learn": ("_learn", "sklearn joblib"),
     "diagnostics": ("_diagnostics", "arviz pandas pymc_extras"),
     "plots": ("_plots", "matplotlib"),

@@ -117,3 +117,44 @@ def test_an_average_keeps_what_fits(monkeypatch):
     assert cost.posteriors_kept(4000, 32) == 5
     with pytest.raises(sg.TooManyRowsError, match=r"12000 rows keeps 4 .* 25.7 GiB .* maximise"):
         cost.posteriors_kept(12000, 32)
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What a bar of progress is told, in place of rich's."""
+    found = []
+    monkeypatch.setattr(
+        "rich.progress.Progress.update", lambda *_, description, **__: found.append(description)
+    )
+    return found
+
+
+CALLS = {
+    "find_hyperparameters": lambda gp, x, y: sg.find_hyperparameters(gp, x, y),
+    "integrate": lambda gp, x, y: sg.integrate(gp, x, y, draws=20, n_evidences=4),
+    "estimator": lambda _, x, y: sg.SkewGPClassifier(verbose=True).fit(x, y),
+    "sbc": lambda gp, x, y: sg.sbc(gp, x, point={"ls": 1.0}, n_simulations=2, draws=9),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_long_call_has_one_bar_with_stages(call, said, capsys):
+    with pm.Model():
+        gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.LogNormal("ls", 0.0, 0.2)))
+    x, y = np.linspace(0.0, 1.0, 6)[:, None], [0, 1, 0, 1, 1, 1]
+    CALLS[call](gp, x, y)
+    assert said
+    # One line, that of the last stage, is left of it.
+    assert capsys.readouterr().out.strip().count("\n") == 0
+
+
+def test_calls_within_a_call_go_on_with_its_bar(said):
+    cost.stage("of no call")
+    with cost.progress(True):
+        cost.stage("first")
+        with cost.progress(True):
+            cost.stage("second", 3)
+        with cost.progress(False):
+            cost.stage("unseen")
+        assert list(cost.steps("ab", "third", 2)) == ["a", "b"]
+    assert said == ["first", "second", "third"]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from xarray import DataTree
 
 from pymc_skewgp._diagnostics.approximations import (
@@ -21,6 +20,7 @@ from pymc_skewgp._diagnostics.approximations import (
 from pymc_skewgp._diagnostics.marginals import as_number, quiet_pymc
 from pymc_skewgp._diagnostics.measures import Standard, as_summary, as_table, measured
 from pymc_skewgp._errors import no_warnings
+from pymc_skewgp._limits import progress, stage
 from pymc_skewgp._model.gp.functions import as_point
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.binary import BernoulliProbit
@@ -221,16 +221,13 @@ def compare_approximations(
     problem = Problem(gp, point, exact.prior, inputs, data, new, **counts)
     rows: dict[str, dict[str, Any]] = {}
     trees: dict[str, DataTree] = {}
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, disable=not progressbar) as progress:
-        task = progress.add_task("Comparing", total=len(names))
-        for name in names:
-            progress.update(task, description=f"Comparing: {name}")
+    with progress(progressbar):
+        for i, name in enumerate(names):
+            stage(f"Comparing: {name}, method {i + 1} of {len(names)}")
             own = replace(problem, options=dict(options.get(name, {})))
             rows[name], tree = _run(name, own, standard)
             if tree is not None:
                 trees[name] = tree
-            progress.advance(task)
     return Comparison(as_table(rows), trees)
 
 

@@ -1,5 +1,6 @@
 """`compare`: models by their evidences, beside leave-one-out."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -72,8 +73,9 @@ def compare(results: Mapping[str, Any], *, loo: bool = True) -> pd.DataFrame:
         ``log_evidence_se``; ``log_evidence_diff``, how much it is below the best, with
         ``log_evidence_dse``; ``weight``, the posterior probability of the model, with
         ``weight_se``; ``warning``, where an error is not to be trusted (Pareto k above .7).
-        And of ``az.compare``: ``elpd``, ``p``, ``elpd_diff``, ``elpd_se``, ``elpd_dse``, and
-        ``elpd_weight``, of stacking.
+        And of ``az.compare``: ``elpd``, ``p``, ``elpd_diff``, ``elpd_se``, ``elpd_dse``,
+        ``elpd_weight``, of stacking, and ``elpd_warning``, how many observations have a
+        Pareto k so high that ``elpd`` is not to be trusted; empty where none has.
 
     Raises
     ------
@@ -270,6 +272,7 @@ _KEPT = {
     "se": "elpd_se",
     "dse": "elpd_dse",
     "weight": "elpd_weight",
+    "diag_elpd": "elpd_warning",
 }
 
 
@@ -284,5 +287,7 @@ def _leave_one_out(results: Mapping[str, Any]) -> pd.DataFrame | None:
         return None
     import arviz as az  # seconds of import
 
-    table = az.compare(dict(results), round_to="none")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the table says it, by model
+        table = az.compare(dict(results), round_to="none")
     return table[list(_KEPT)].rename(columns=_KEPT)

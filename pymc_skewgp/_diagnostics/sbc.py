@@ -7,12 +7,12 @@ from typing import Any
 import cloudpickle
 import numpy as np
 from numpy.typing import ArrayLike
-from rich.progress import track
 from xarray import DataTree
 
 from pymc_skewgp._diagnostics.approximations import METHODS, ROW_METHODS, Approximation, Problem
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals, as_number, quiet_pymc
 from pymc_skewgp._errors import no_warnings
+from pymc_skewgp._limits import progress, steps
 from pymc_skewgp._model.gp.functions import as_point
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.binary import BernoulliProbit
@@ -164,7 +164,8 @@ def sbc(
     chunks = [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
     work = [(run, setting, truth[c], data[c], seeds[c]) for c in chunks]
     simulated = _run_all(work, n_jobs)
-    places = list(track(simulated, "Simulating", len(work), disable=not progressbar))
+    with progress(progressbar):
+        places = list(steps(simulated, "Simulating", len(work)))
     name = method if isinstance(method, str) else getattr(method, "__name__", repr(method))
     attrs = {"method": name, "n_simulations": count, "draws": draws}
     return _as_tree(_together(places, np.concatenate), form, attrs)

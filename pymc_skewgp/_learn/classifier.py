@@ -13,6 +13,7 @@ from xarray import DataTree
 
 from pymc_skewgp._learn import estimator
 from pymc_skewgp._learn.optimizers import SearchSettings
+from pymc_skewgp._limits import progress
 from pymc_skewgp._observations.classes import MultinomialProbit, Softmax
 from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._validation import FloatArray
@@ -58,6 +59,8 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
         `kernel`, `ard`, features and classes have to be the same.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
+    verbose : bool, default False
+        Show progress of `fit`.
     n_jobs : int or None, default None
         Classes fitted in parallel by joblib; with
         ``joblib.parallel_config(backend="dask")`` on a cluster.
@@ -223,7 +226,8 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
                 f'multi_class must be "ovr", "exact" or "softmax", got {self.multi_class!r}.'
             )
         if self._together:
-            fits = [self._fit_together(inputs, classes, codes, powers)]
+            with progress(self.verbose):
+                fits = [self._fit_together(inputs, classes, codes, powers)]
         else:
             process = {"kernel": self.kernel, "ard": self.ard, "n_features_in_": inputs.shape[1]}
             positives = [1] if classes.size == 2 else list(range(classes.size))
@@ -231,8 +235,9 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
             fits = []
             given = inputs, kernel, search, powers
             tasks = self._tasks(fits, given, [codes == k for k in positives], before)
-            for found in Parallel(n_jobs=self.n_jobs, return_as="generator")(tasks):
-                fits.append(found)
+            with progress(self.verbose):
+                for found in Parallel(n_jobs=self.n_jobs, return_as="generator")(tasks):
+                    fits.append(found)
             self._process = process
             self._warn_of_interruption(fits)
             self._warn_of_bounds([found.fit for found in fits], [found.rise for found in fits])

@@ -26,7 +26,7 @@ from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._learn.problem import HyperparameterFit, LearningRun, TrainingData, learn
 from pymc_skewgp._learn.rows.rows_objective import warn_of_learnt, why_not_by_rows
 from pymc_skewgp._learn.search import random_batches
-from pymc_skewgp._limits import refuse_too_many_rows
+from pymc_skewgp._limits import progress, refuse_too_many_rows, stage
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.data_sites import known_of
 from pymc_skewgp._observations.binary import BernoulliProbit, probability_sd
@@ -256,6 +256,7 @@ def _conditioned(data: TrainingData, run: LearningRun | None, seed: int) -> Fitt
     """The posterior given all data, at what a search has found."""
     if run is not None:
         warn_of_learnt(data, run, stacklevel=3)
+    stage("Posterior given all data")
     with never_stopping(quiet=run is not None):  # a search is not thrown away
         posterior = data.model.posterior(
             data.X,
@@ -458,6 +459,7 @@ class ProcessEstimator(BaseEstimator):
     n_restarts: int = 1
     random_state: Any = None
     hyperparameters: Literal["auto", "maximize", "average"] = "auto"
+    verbose: bool = False
 
     def sample_latent(
         self, X: ArrayLike, draws: int = 1000, chains: int = 4, random_state: Any = None
@@ -600,7 +602,8 @@ class ProcessEstimator(BaseEstimator):
     ) -> FittedProcess:
         kernel = Kernel(self.kernel, self.ard, scale, self._averages(X.shape[0]), level)
         seed = self._seed(self.random_state)
-        return fit_process(X, y, kernel, define, settings, seed, weights)
+        with progress(self.verbose):
+            return fit_process(X, y, kernel, define, settings, seed, weights)
 
     def _labelled(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, class_weight: Any

@@ -57,6 +57,8 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
+    verbose : bool, default False
+        Show progress of `fit`.
     hyperparameters : {"auto", "maximize", "average"}, default "auto"
         "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise and
         with ``noise="varying"``.
@@ -174,6 +176,12 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
                     'noise must be "constant" or, for values without limits, "varying"; got '
                     f"{self.noise!r}."
                 )
+            if self.hyperparameters == "average" and self.ard:
+                raise ValueError(
+                    'an average with noise="varying" and ard=True is over a lengthscale for each '
+                    "input, with two functions at each point: it takes hours. Leave out one of the "
+                    'three; hyperparameters="maximize" takes seconds.'
+                )
             self._offset, data = centre, data - centre
             settings = replace(settings, method="twisted", batch_size=None)
 
@@ -289,6 +297,8 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
+    verbose : bool, default False
+        Show progress of `fit`.
     hyperparameters : {"auto", "maximize", "average"}, default "auto"
         "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise.
         "maximize": the most probable ones. "average": the posterior averaged over them, as
@@ -524,6 +534,8 @@ class SkewGPPreference(estimator.OneProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts and draws. An int makes `fit` reproducible.
+    verbose : bool, default False
+        Show progress of `fit`.
     hyperparameters : {"auto", "maximize", "average"}, default "auto"
         "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise.
         "maximize": the most probable ones. "average": the posterior averaged over them, as

@@ -16,6 +16,7 @@ from pymc_skewgp._learn.averaging.points import run_tasks
 from pymc_skewgp._learn.coordinates import Bounds, Function, Point, Value
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._learn.rows.rows_objective import warn_of_learnt
+from pymc_skewgp._limits import progress, stage
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model, pymc_model
 from pymc_skewgp._observations.likelihood import Likelihood
@@ -192,7 +193,10 @@ def find_hyperparameters(
     )
     data = problem.TrainingData(pymc_model(model), X, y, likelihood, coregion, weights)
     rng = as_generator(random_seed)
-    run = problem.learn(data, settings, rng, start=start, progressbar=progressbar)
+    with progress(progressbar):
+        run = problem.learn(data, settings, rng, start=start)
+        stage("Log evidence at the optimum")
+        report = run.report(run.estimate())
     if run.objective.density_one:
         # Coefficients are bounded by the data, as draws at the optimum show, or refused.
         root = data.model.root
@@ -203,7 +207,7 @@ def find_hyperparameters(
     if not quiet:
         warn_of(run)
         warn_of_learnt(data, run, stacklevel=2)
-    return replace(run.report(run.estimate()), n_observed=problem.Observed(data))
+    return replace(report, n_observed=problem.Observed(data))
 
 
 def warn_of(run: problem.LearningRun) -> None:
@@ -401,10 +405,10 @@ def maximize_frechet_bound(
         unknown = np.full(point.x.size, np.nan)
         return Value(frechet_lower_bound(logs), float(logs.sum()), unknown)
 
-    with optimizers.EvaluationLog(coordinates.labels, progressbar) as log:
-        n_iterations = as_count("n_iterations", n_iterations)
-        logged = log.run("spsa", bound)
-        point, _ = spsa(logged, Point(found.origin), bounds, n_iterations, rng)
+    log = optimizers.EvaluationLog(coordinates.labels)
+    n_iterations = as_count("n_iterations", n_iterations)
+    with progress(progressbar):
+        point, _ = spsa(log.run("spsa", bound), Point(found.origin), bounds, n_iterations, rng)
     whole = objective.on([found.arrays])
     return problem.HyperparameterFit(
         point=objective.named(point),

@@ -20,7 +20,7 @@ from pymc_skewgp._learn.averaging.problem import (
 )
 from pymc_skewgp._learn.averaging.rows import integral_with_many_rows
 from pymc_skewgp._learn.problem import TrainingData, attributes_of_data
-from pymc_skewgp._limits import announce_exact_average
+from pymc_skewgp._limits import announce_exact_average, progress
 from pymc_skewgp._model.gp.latent_draws import DrawFunction, data_as_sampled, posterior_draws
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import as_fitted, evidences_of_variables, pymc_model
@@ -138,10 +138,10 @@ def integrate(
         ``relative_ess`` of the draws of u behind it. ``log_likelihood`` of each observation given
         f, ``observed_data``, ``constant_data``; new data of a model come from
         ``pm.sample_posterior_predictive``, masked data are in ``posterior``. For a SkewGP also
-        what `SkewGP.sample_latent` gives: ``posterior_predictive``, and ``predictions`` at
-        `Xnew`. With f of finite rank f at `Xnew` is drawn apart from f at the data, given the same
-        hyperparameters; above 10,000 rows there is no f at the data, nor what follows from it: ask
-        for rows in `Xnew`.
+        what `SkewGP.sample_latent` gives: ``posterior_predictive``, and at `Xnew`
+        ``predictions`` and ``predictions_summary``, as `predict` has them. With f of finite rank f
+        at `Xnew` is drawn apart from f at the data, given the same hyperparameters; above 10,000
+        rows there is no f at the data, nor what follows from it: ask for rows in `Xnew`.
 
         Attributes of ``posterior`` and ``sample_stats``: ``log_evidence`` of the model,
         hyperparameters integrated out, in nats, by which models and kernels are compared, with its
@@ -229,27 +229,25 @@ def integrate(
     given = pm.modelcontext(model) if model is None else model
     data = TrainingData(pymc_model(given), X, y, likelihood, coregion)
     began = time.perf_counter()
-    problem = integration_problem(data, Xnew, start)
-    refuse_large(draws, chains, problem.size)
-    if isinstance(problem, IntegrationProblem):
-        if n_evidences is None:
-            settings = replace(settings, n_evidences=problem.evidences(settings.n_evidences))
-        n_points = integration.evaluations(settings, problem.origins[0].x.size)
-        announce_exact_average(problem.n_distinct, n_points, settings.n_evidences)
-    compiled = time.perf_counter()
-    with integration.Stages(progressbar) as stages:
+    with progress(progressbar):
+        problem = integration_problem(data, Xnew, start)
+        refuse_large(draws, chains, problem.size)
+        compiled, n_draws = time.perf_counter(), _SPARE * draws * chains
         if isinstance(problem, IntegrationProblem):
+            if n_evidences is None:
+                settings = replace(settings, n_evidences=problem.evidences(settings.n_evidences))
+            n_points = integration.evaluations(settings, problem.origins[0].x.size)
+            announce_exact_average(problem.n_distinct, n_points, settings.n_evidences)
             latent: points.LatentFunctions = problem.latent
-            integral = integration.integral_by_ep(problem, settings, rng, stages)
-            count, n_draws = settings.n_evidences, _SPARE * draws * chains
+            integral, count = integration.integral_by_ep(problem, settings, rng), 1
             if len(integral.points.x) == 1:
-                count, n_draws = 1, draws * chains
-            stages.begin("Exact evidences, and f", count)
+                n_draws = draws * chains
+            else:
+                count = settings.n_evidences
             known = latent, integral.points, count, n_draws, points.N_CANDIDATES
-            exact = points.exact_points(*known, rng, stages.tick, n_jobs)
+            exact = points.exact_points(*known, rng, n_jobs)
         else:
-            n_draws = _SPARE * draws * chains
-            found = integral_with_many_rows(problem, settings, n_draws, rng, stages, n_jobs)
+            found = integral_with_many_rows(problem, settings, n_draws, rng, n_jobs)
             _, integral, exact, latent = found
     equal = exact.equal_draws(chains, draws, points.more_draws(latent, rng), rng)
     tree = as_fitted(given, latent.tree(exact.points, equal, rng))
@@ -348,8 +346,8 @@ def correct(
     n = trace.sizes["draw"]
     count = min(n, max(1, -(-as_count("n_evidences", n_evidences) // trace.sizes["chain"])))
     kept = (np.arange(1, count + 1) * n) // count - 1
-    with data_as_sampled(idata, model.data_vars):
-        log_ratio = _log_ratio(model, trace.isel(draw=kept), rng, progressbar)
+    with data_as_sampled(idata, model.data_vars), progress(progressbar):
+        log_ratio = _log_ratio(model, trace.isel(draw=kept), rng)
     flat = log_ratio.ravel()
     value = weights.log_mean_exp(flat)
     ratio = np.exp(flat - value)
@@ -377,9 +375,7 @@ def correct(
     return tree
 
 
-def _log_ratio(
-    model: pm.Model, trace: Dataset, rng: np.random.Generator, progressbar: bool
-) -> FloatArray:
+def _log_ratio(model: pm.Model, trace: Dataset, rng: np.random.Generator) -> FloatArray:
     """Exact log evidences of draws less those that the model has."""
     known = evidences_of_variables(model)
     if not known:
@@ -391,7 +387,7 @@ def _log_ratio(
     exact = np.zeros_like(approximate)
     for terms, parts in known.values():
         function = DrawFunction(trace, [*terms, *(x for part in parts for x in part.graphs)])
-        for index, found in function.each("Exact evidences", progressbar):
+        for index, found in function.each("Exact evidences"):
             arrays = EvidenceTerms(*(np.asarray(x, dtype=np.float64) for x in found[: len(terms)]))
             sites = sites_at(parts, found[len(terms) :])
             with no_warnings():

@@ -23,6 +23,7 @@ from pytensor.tensor.random.op import RandomVariable
 from xarray import Dataset, DataTree
 
 from pymc_skewgp._learn.averaging.model_functions import at_draws
+from pymc_skewgp._limits import stage
 from pymc_skewgp._model.distributions.marginal import MarginalRV
 from pymc_skewgp._model.distributions.unified_skew_normal import (
     UnifiedSkewNormal,
@@ -117,6 +118,7 @@ def predictions_of_model(
             # Of no free variable at all: as many draws all the same.
             n = trace.sizes["chain"] * trace.sizes["draw"]
             given = given or {pt.scalar("none"): np.zeros(n)}
+            stage("Draws at new rows")
             values = at_draws([x.graph for x in found], given, rng)
     shape = trace.sizes["chain"], trace.sizes["draw"]
     drawn = {x.name: v.reshape(*shape, *v.shape[1:]) for x, v in zip(found, values, strict=True)}

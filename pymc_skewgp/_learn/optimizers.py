@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pymc as pm
 import xarray as xr
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._gaussian.weights import uniform_points
@@ -21,6 +20,7 @@ from pymc_skewgp._learn.coordinates import (
     Value,
     free_variable,
 )
+from pymc_skewgp._limits import stage
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray
 
@@ -34,24 +34,13 @@ class EvaluationLog:
     ----------
     labels : sequence of str
         Of the coordinates.
-    progressbar : bool
     """
 
-    def __init__(self, labels: Sequence[str], progressbar: bool) -> None:
+    def __init__(self, labels: Sequence[str]) -> None:
         self._labels = list(labels)
         self._evaluations: list[tuple[int, Point, Value]] = []
         self._methods: list[str] = []
         self._best: dict[str, tuple[float, float]] = {}
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        self._progress = Progress(*columns, disable=not progressbar)
-        self._task = self._progress.add_task("Learning hyperparameters")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
 
     def run(self, method: str, function: Function) -> Function:
         """Begin a run: `function`, with each of its evaluations kept."""
@@ -64,10 +53,9 @@ class EvaluationLog:
             # Totals of part of the data, or by another method, do not compare.
             best = self._best.get(method, (-np.inf, -np.inf))
             self._best[method] = max(best, (value.total, value.log_evidence))
-            self._progress.update(
-                self._task,
-                description=f"Run {run + 1}, {method}: log evidence {value.log_evidence:.2f} "
-                f"(at the best point {self._best[method][1]:.2f})",
+            stage(
+                f"Run {run + 1}, {method}: log evidence {value.log_evidence:.2f} "
+                f"(at the best point {self._best[method][1]:.2f})"
             )
             return value
 

@@ -18,6 +18,7 @@ from pymc_skewgp._learn.problem import (
     TrainingData,
     names_of_likelihoods,
 )
+from pymc_skewgp._limits import progress
 from pymc_skewgp._model.gp import latent_draws, new_inputs
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.skewgp import SkewGP
@@ -117,9 +118,10 @@ def predict(
     progressbar : bool, default True
         Show progress.
     **of_rows : array_like, shape (t,), or float
-        What new rows of a process have of their own: ``offset``, added to f before anything is
-        predicted, and parameters of the likelihood: ``exposure``, ``n`` of trials, ``sigma``, ...
-        See `SkewGPPosterior.predict`. In a model these are ``pm.Data``.
+        What new rows of a process have of their own: parameters of the likelihood, ``exposure``,
+        ``n`` of trials, ``sigma``, ...; and ``offset``, which the likelihood adds to f: y and its
+        mean are with it, and f, ``f_mean``, ``f_sd`` are the function alone, without it. See
+        `SkewGPPosterior.predict`. In a model these are ``pm.Data``.
 
     Returns
     -------
@@ -176,7 +178,8 @@ def predict(
     """
     given = _Given(gp, model, X, y, likelihood, coregion, name)
     how = _How(draws, chains, quantiles, n_candidates, as_generator(random_seed), progressbar)
-    tree = _predicted(result, Xnew, given, how, of_rows)
+    with progress(progressbar):
+        tree = _predicted(result, Xnew, given, how, of_rows)
     return tree if quantiles is not None else _with_highest_density(tree)
 
 
@@ -209,7 +212,7 @@ def _predicted(
             own = {"coregion": data.coregion, "weights": data.weights}
             at = posterior_of(data.model, data.X, data.y, data.likelihood, result.point, **own)
             return _of_posterior(at, Xnew, how, of_rows)
-        result = _drawn_at_point(result, data.model, draws or _DRAWS, chains or _CHAINS, rng)
+        result = _drawn_at_point(result, data.model, draws or _DRAWS, chains or _CHAINS, how)
         given, draws, chains = given._replace(model=data.model), None, None
     if not isinstance(result, DataTree):
         raise TypeError(
@@ -224,8 +227,7 @@ def _predicted(
             raise TypeError(f"unexpected argument(s) {', '.join(of_rows)}: name them in Xnew.")
         return predictions_of_model(given.model_of(idata), idata, Xnew, probs, rng)
     process, known = given.process_of(idata, Xnew)
-    known_how = how.n_candidates, rng, how.progressbar
-    wanted = latent_draws.Wanted(given.name, None, probs, False, *known_how)
+    wanted = latent_draws.Wanted(given.name, None, probs, False, how.n_candidates, rng)
     tree = new_inputs.latent_of(process, idata, Xnew, known, wanted, of_rows)
     return DataTree.from_dict({group: tree[group].to_dataset() for group in _GROUPS})
 
@@ -414,7 +416,7 @@ def _with_highest_density(tree: DataTree) -> DataTree:
 
 
 def _drawn_at_point(
-    fit: HyperparameterFit, model: pm.Model, draws: int, chains: int, rng: np.random.Generator
+    fit: HyperparameterFit, model: pm.Model, draws: int, chains: int, how: _How
 ) -> DataTree:
     """Draws of a model's latent variables at the optimum of the others."""
     names = {rv.name for rv in model.free_RVs} & set(fit.point)
@@ -423,7 +425,8 @@ def _drawn_at_point(
         # A copy whose GP objects would make variables of the old model: they make none.
         warnings.filterwarnings("ignore", "Detected variables likely created by GP", UserWarning)
         known = pm.do(model, point)
-    found = integrate(known, draws=draws, chains=chains, random_seed=rng, progressbar=False)
+    own: dict[str, Any] = {"random_seed": how.rng, "progressbar": how.progressbar}
+    found = integrate(known, draws=draws, chains=chains, **own)
     posterior = found["posterior"].to_dataset()
     shape = chains, draws
     for name, x in point.items():

@@ -558,7 +558,6 @@ def learn(
     start: Start = None,
     centre: Start = None,
     fixed_from: LearningRun | None = None,
-    progressbar: bool = False,
 ) -> LearningRun:
     """`find_hyperparameters` for checked settings, without the evidence's own estimate.
 
@@ -574,7 +573,6 @@ def learn(
         goes on from another is not to leave its box.
     fixed_from : LearningRun, optional
         Its continuous variables stay as it has found them.
-    progressbar : bool
     """
     began = time.perf_counter()
     places: search.Places = []
@@ -610,8 +608,8 @@ def learn(
         search.refuse_other_phases(cheap, Point(origin, pattern), of_process)
     patterns = search.distinct_patterns(cheap, origin, patterns, places)
     starts = [Point(x, pattern) for pattern in patterns for x in vectors]
-    with optimizers.EvaluationLog(coordinates.labels, progressbar) as log:
-        learnt, result, interrupted = _searched(problem, part, starts, bounds, settings, log)
+    log = optimizers.EvaluationLog(coordinates.labels)
+    learnt, result, interrupted = _searched(problem, part, starts, bounds, settings, log)
     seconds = time.perf_counter() - began
     in_batches = settings.batch_size is not None
     return LearningRun(

@@ -25,7 +25,7 @@ class NewRows:
     ----------
     X : ndarray, shape (t, d)
     offset : ndarray, shape (t,), or None
-        Added to f before anything is predicted.
+        Added to f in the likelihood.
     parameters : dict of ndarray, shape (t,)
         Of likelihoods, such as exposures, by name; what is not in it is as for the data.
     """

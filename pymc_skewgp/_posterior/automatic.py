@@ -478,7 +478,10 @@ def warn_of_loss(
 def _without_stopping(sets: tuple[DataSet, ...], prior: Prior, n: int) -> Choice:
     """What hyperparameters are learnt with."""
     asked = automatic(n, n_functions(sets))
-    _log.info(f"{n} rows: the prior is approximated by {asked!r}.")
+    _log.info(
+        f"{n} rows: the prior is approximated by {asked!r}, as the kernel itself takes n^3 "
+        "operations. SkewGP(approximation=...) has another, and None the kernel as it is."
+    )
     if _at_a_loss.get() == "go on":
         return Choice(asked)
     found = _fitted(asked, sets, prior, of_more=FEW_ROWS)

@@ -25,11 +25,11 @@ def exact(ls, sigma=0.3):
     return multivariate_normal(np.zeros(8), K).logpdf(Y)
 
 
-def model(ls):
+def model(ls, y=Y):
     """A Gaussian model with much noise, as leave-one-out asks for, whose evidence is known."""
     with pm.Model() as found:
         f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=ls)).prior("f", X, jitter=0.0)
-        pm.Normal("y", f, 1.0, observed=Y)
+        pm.Normal("y", f, 1.0, observed=y)
     return found
 
 
@@ -84,11 +84,21 @@ def test_beside_leave_one_out(tmp_path):
     np.testing.assert_allclose(table["elpd_se"], theirs["se"])
     np.testing.assert_allclose(table["elpd_dse"], theirs["dse"])
     np.testing.assert_allclose(table["elpd_weight"], theirs["weight"])
+    assert (table["elpd_warning"] == "").all()
     assert "elpd" not in sg.compare(trees, loo=False)
     trees["long"].to_netcdf(tmp_path / "long.nc")
     with open_datatree(tmp_path / "long.nc") as read:
         again = sg.compare({"long": read, "short": trees["short"]}, loo=False)
     np.testing.assert_allclose(again["weight"], table["weight"])
+
+
+def test_leave_one_out_that_fails_is_in_the_table():
+    """A value that f follows by itself: nothing else says where it would be without it."""
+    y = np.where(np.arange(8) == 3, 30.0, Y)
+    trees = {
+        x: sg.integrate(model(ls, y), random_seed=1, **QUIET) for x, ls in (("a", 0.2), ("b", 0.3))
+    }
+    assert sg.compare(trees)["elpd_warning"].str.contains("> 0.70").all()
 
 
 def test_a_posterior_its_draws_and_integrate_are_of_one_kind():

@@ -20,7 +20,7 @@ from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.averaging.average_process import warn_of
 from pymc_skewgp._learn.averaging.chains import Chains, draws_of_regions, misses, points_by_chains
 from pymc_skewgp._learn.averaging.importance import AdaptiveImportance, IntegrationSettings
-from pymc_skewgp._learn.averaging.integration import IMPORTANCE, Integral, Ladder, Stages
+from pymc_skewgp._learn.averaging.integration import IMPORTANCE, Integral, Ladder
 from pymc_skewgp._learn.averaging.modes import Mode
 from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints
 from pymc_skewgp._learn.averaging.surrogate import SmoothTarget, points_by_surrogate
@@ -104,8 +104,7 @@ def test_the_mode_with_the_mass():
     # Its own height, and Laplace's integral of it.
     height = stats.multivariate_normal(np.zeros(3)).logpdf(minor)
     settings = IntegrationSettings(n_points=96, enough=64)
-    rng, stages = np.random.default_rng(0), Stages(progressbar=False)
-    ladder = Ladder(problem, TwoModes(), settings, rng, stages)
+    ladder = Ladder(problem, TwoModes(), settings, np.random.default_rng(0))
     found, modes = ladder.at(IMPORTANCE, [Mode(Point(minor), np.eye(3), 0.0, height)])
     assert found.accepted
     # The ascent stops within a hundredth of a nat of the mode.
@@ -171,7 +170,7 @@ class CutOff:
         target = self.target()._replace(**changed or {})
         mode, rng = mode or self.mode(), np.random.default_rng(seed)
         settings = IntegrationSettings(**settings)
-        return points_by_surrogate(target, [mode], size, settings, rng, lambda *_: None)[0]
+        return points_by_surrogate(target, [mode], size, settings, rng)[0]
 
 
 def test_many_coordinates():

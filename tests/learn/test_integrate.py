@@ -1,5 +1,8 @@
 """`integrate` against closed forms and quadrature over the hyperparameters."""
 
+import logging
+import re
+
 import joblib
 import numpy as np
 import pymc as pm
@@ -10,7 +13,7 @@ from scipy import stats
 import pymc_skewgp as sg
 from pymc_skewgp import integrate
 from pymc_skewgp._learn.averaging.importance import IntegrationSettings
-from pymc_skewgp._learn.averaging.integration import CHAINS, Stages, integral_by_ep
+from pymc_skewgp._learn.averaging.integration import CHAINS, integral_by_ep
 from pymc_skewgp._learn.averaging.points import exact_points
 from pymc_skewgp._learn.averaging.problem import integration_problem
 from pymc_skewgp._learn.problem import TrainingData
@@ -110,6 +113,8 @@ class TestGaussian:
             f.mean(), regression["f"], f.std() / np.sqrt(dt["posterior"].attrs["n_evidences"])
         )
         assert dict(dt["predictions"]["y"].sizes) == {"chain": 4, "draw": 1000, "pred_id": 1}
+        new = dt["predictions_summary"]
+        assert agrees(float(new["y_mean"][0]), regression["f"], float(new["y_mean_se"][0]))
         assert dt["log_likelihood"]["y"].shape == (4, 1000, 5)
         # Its result is continued to new inputs, with f and X from it.
         later = gp.sample_latent(dt, Xnew=[[0.5]], random_seed=2, **QUIET)["predictions"]["f"]
@@ -220,10 +225,8 @@ class TestProbit:
         z = []
         for seed in range(12):
             rng = np.random.default_rng(seed)
-            by_ep = integral_by_ep(problem, settings, rng, Stages(False))
-            exact = exact_points(
-                problem.latent, by_ep.points, 32, 10.0, 64, rng, lambda: None
-            ).correction()
+            by_ep = integral_by_ep(problem, settings, rng)
+            exact = exact_points(problem.latent, by_ep.points, 32, 10.0, 64, rng).correction()
             error = by_ep.log_integral.value + exact.value - labels["log_evidence"]
             z.append(error / np.hypot(by_ep.log_integral.std_error, exact.std_error))
         # The sum of 12 squares exceeds 35 once in 2000 by normal z, once in 300 by t(15).
@@ -232,8 +235,17 @@ class TestProbit:
     def test_too_many_rows_for_chains(self, problem):
         """Importance sampling alone, though there are too many coordinates for it."""
         settings = IntegrationSettings(most_coordinates=0, most_rows_of_chains=1)
-        by_ep = integral_by_ep(problem, settings, np.random.default_rng(0), Stages(False))
+        by_ep = integral_by_ep(problem, settings, np.random.default_rng(0))
         assert by_ep.rung < CHAINS
+
+    def test_each_fallback_says_why(self, problem, caplog):
+        """No weights are good enough here."""
+        settings = IntegrationSettings(least_ess=2.0, more_rounds=5, most_rows_of_chains=1)
+        with caplog.at_level(logging.INFO, "pymc.pymc_skewgp"):
+            integral_by_ep(problem, settings, np.random.default_rng(0))
+        first, second = caplog.messages
+        assert re.search(r"importance sampling: relative ESS .*more rounds, which .*start=", first)
+        assert re.search(r"more rounds: relative ESS .* Next is surrogate, .*method=", second)
 
     def test_same_seed_same_draws(self):
         """In other processes as well: threads here, for these start at once."""
@@ -413,10 +425,7 @@ def test_standard_errors_with_few_rows_are_honest():
     data = TrainingData(gp, X5[:, None], Y5, sg.likelihoods.Gaussian(sigma))
     problem = integration_problem(data, None, None)
     settings = IntegrationSettings(n_evidences=64, n_points=96, enough=96)
-    found = [
-        integral_by_ep(problem, settings, np.random.default_rng(seed), Stages(False))
-        for seed in range(12)
-    ]
+    found = [integral_by_ep(problem, settings, np.random.default_rng(seed)) for seed in range(12)]
     z = np.array([(x.log_integral.value - right) / x.log_integral.std_error for x in found])
     # Of t with 15 degrees of freedom: false alarms below 1 in 1000 each.
     assert np.square(z).sum() < 40

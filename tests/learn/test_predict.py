@@ -426,6 +426,7 @@ class TestRefusals:
         gp = plain_gp().approximated_by(sg.approximations.Inducing(X[:2]))
         own = {"likelihood": sg.likelihoods.Gaussian(0.3), "random_seed": 1, **QUIET}
         dt = sg.integrate(gp, X, Y, Xnew=XNEW, **own)
+        assert {"f_mean", "f_quantile_se", "y_mean"} <= set(summary(dt).data_vars)
         with pytest.raises(ValueError, match=r"sg\.integrate\(gp, X, y, Xnew=Xnew\)"):
             sg.predict(dt, XNEW)
 

@@ -119,3 +119,6 @@ class TestVaryingNoise:
         for options in ({"noise": "learnt"}, {"noise": "varying", "censoring": (0.0, None)}):
             with pytest.raises(ValueError, match='noise must be "constant" or'):
                 SkewGPRegressor(**options).fit(self.x, self.y)
+        options = {"noise": "varying", "ard": True, "hyperparameters": "average"}
+        with pytest.raises(ValueError, match="it takes hours"):
+            SkewGPRegressor(**options).fit(self.x, self.y)

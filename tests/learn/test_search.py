@@ -130,8 +130,8 @@ class TwoOptima:
 
 
 def searched(objective, part, starts, settings):
-    with EvaluationLog(["a", "b"], progressbar=False) as log:
-        return search(objective, part, starts, [(-7.0, 7.0)] * 2, settings, log), log
+    log = EvaluationLog(["a", "b"])
+    return search(objective, part, starts, [(-7.0, 7.0)] * 2, settings, log), log
 
 
 @pytest.mark.parametrize("heights", [(0.0, 1.0), (1.0, 0.0)])

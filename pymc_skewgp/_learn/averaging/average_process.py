@@ -355,7 +355,7 @@ def averaged_process(
     rng = np.random.default_rng(seed)
     problem = integration_problem(data, None, start, drawn=False)
     if isinstance(problem, ManyRowsProblem):
-        given = problem, settings, None, rng, integration.Stages(False)
+        given = problem, settings, None, rng
         objective, integral, exact, latent = integral_with_many_rows(*given)
         # Few posteriors, so that hyperparameters are drawn under EP's evidence, from all points:
         # the ratio of the two evidences is the more nearly the same at all of them the more rows
@@ -368,11 +368,11 @@ def averaged_process(
         settings = replace(settings, n_evidences=posteriors_kept(n, settings.n_evidences))
         n_points = integration.evaluations(settings, problem.origins[0].x.size)
         announce_exact_average(n, n_points, settings.n_evidences)
-        integral = integration.integral_by_ep(problem, settings, rng, integration.Stages(False))
+        integral = integration.integral_by_ep(problem, settings, rng)
         count = 1 if len(integral.points.x) == 1 else settings.n_evidences
         # Each evidence is by the draws that forecasts are made of afterwards.
         latent = PosteriorFunctions(data, objective, int(rng.integers(2**31)))
-        exact = exact_points(latent, integral.points, count, 0.0, 0, rng, lambda: None)
+        exact = exact_points(latent, integral.points, count, 0.0, 0, rng)
         # Equal ones side by side, where an effective sample size sees them, in no order otherwise.
         points, order = exact.points, rng.permutation(len(exact.points))
         index = order[np.sort(systematic_resample(exact.log_weights[order], _DRAWN, rng))]

@@ -1,5 +1,6 @@
 """An integral over hyperparameters from the problem to weighted points: the rungs of the ladder."""
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,9 +8,8 @@ from functools import partial
 
 import numpy as np
 from pymc.exceptions import SamplingError
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from pymc_skewgp._gaussian.weights import Estimate
+from pymc_skewgp._gaussian.weights import Estimate, describe_weights
 from pymc_skewgp._learn.averaging.chains import points_by_chains
 from pymc_skewgp._learn.averaging.importance import AdaptiveImportance, IntegrationSettings
 from pymc_skewgp._learn.averaging.modes import Evaluations, Mode, proper_modes, with_mode_from
@@ -18,6 +18,9 @@ from pymc_skewgp._learn.averaging.problem import IntegrationProblem
 from pymc_skewgp._learn.averaging.surrogate import SmoothTarget, first_points, points_by_surrogate
 from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.optimizers import NoValueError
+from pymc_skewgp._limits import stage
+
+_log = logging.getLogger("pymc.pymc_skewgp")
 
 # Rungs of the ladder, in order.
 EXACT, IMPORTANCE, MORE_ROUNDS, SURROGATE, CHAINS = range(5)
@@ -36,28 +39,6 @@ _PROMISING = 0.01
 _MOST_OF_SURROGATE = 80
 # Nats by which a point has to be above every mode to begin an ascent of its own, and how often.
 _ABOVE, _MOST_BEGINNINGS = 1.0, 6
-
-
-class Stages(Progress):
-    """A line of progress: what is done now, and how much of it.
-
-    Parameters
-    ----------
-    progressbar : bool
-    """
-
-    def __init__(self, progressbar: bool) -> None:
-        columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn()
-        super().__init__(*columns, TimeElapsedColumn(), disable=not progressbar)
-        self._task = self.add_task("Posterior modes of the hyperparameters", total=None)
-
-    def begin(self, what: str, total: int | None = None) -> None:
-        """Another stage, of so many steps."""
-        self.reset(self._task, description=what, total=total)
-
-    def tick(self) -> None:
-        """One step."""
-        self.advance(self._task)
 
 
 @dataclass(frozen=True)
@@ -117,7 +98,6 @@ class Ladder:
         Of its objective.
     settings : IntegrationSettings
     rng : numpy.random.Generator
-    stages : Stages
     """
 
     def __init__(
@@ -126,10 +106,9 @@ class Ladder:
         evaluate: Evaluations,
         settings: IntegrationSettings,
         rng: np.random.Generator,
-        stages: Stages,
     ) -> None:
         self._problem, self._evaluate, self._rng = problem, evaluate, rng
-        self._settings, self._stages = settings, stages
+        self._settings = settings
         self._enough = max(settings.enough, settings.n_evidences)
 
     def at(self, rung: int, modes: list[Mode]) -> tuple[Integral, list[Mode]]:
@@ -159,7 +138,7 @@ class Ladder:
             best = int(np.argmax(points.log_target))
             if _is_above(points.log_target[best], modes):
                 return Integral(points, estimate, MORE_ROUNDS, False), points.point(best)
-            self._stages.begin(
+            stage(
                 f"Importance sampling: round {sampler.n_rounds}, "
                 f"relative ESS {estimate.relative_ess:.2f}"
             )
@@ -173,6 +152,8 @@ class Ladder:
             # One large weight in the last round alone must not multiply it.
             share = max(sampler.last_relative_ess, estimate.relative_ess)
             wanted = int(lacking / share) if accepted else 0
+            if sampler.n_rounds == _ROUNDS:
+                _say_fallback(RUNGS[IMPORTANCE], estimate, RUNGS[MORE_ROUNDS])
             unpromising = over and sampler.last_relative_ess < _PROMISING
             if unpromising or sampler.n_rounds >= settings.more_rounds:
                 break
@@ -181,15 +162,10 @@ class Ladder:
 
     def _by_surrogate(self, modes: list[Mode]) -> tuple[Integral, Point | None]:
         """Draws from a surrogate of the log evidence, with weights."""
-
-        def report(count: int, ess: float) -> None:
-            what = f"Surrogate of the log evidence: {count} points, relative ESS {ess:.2f}"
-            self._stages.begin(what)
-
         objective, evaluate = self._problem.objective, self._evaluate
         groups = objective.coordinates.groups
         target = SmoothTarget(evaluate, evaluate.values, objective.log_prior.at_rows, groups)
-        given = self._enough, self._settings, self._rng, report
+        given = self._enough, self._settings, self._rng
         points, highest, log_density = points_by_surrogate(target, modes, *given)
         estimate = points.estimate()
         found = Integral(points, estimate, SURROGATE, self._settings.accepts(estimate))
@@ -197,7 +173,7 @@ class Ladder:
 
     def _by_chains(self, modes: list[Mode]) -> Integral:
         """NUTS."""
-        self._stages.begin("NUTS on the posterior of the hyperparameters")
+        stage("NUTS on the posterior of the hyperparameters")
         objective = self._problem.objective
         given = self._evaluate, objective.log_prior, modes, self._settings, self._rng
         try:
@@ -216,7 +192,6 @@ def integral_by_ep(
     problem: IntegrationProblem,
     settings: IntegrationSettings,
     rng: np.random.Generator,
-    stages: Stages,
     modes: Sequence[Mode] = (),
 ) -> Integral:
     """Climb the ladder until a rung is accepted, or the last one was tried.
@@ -226,10 +201,13 @@ def integral_by_ep(
     evaluate = Evaluations(problem.objective)
     if not problem.origins[0].x.size:
         return _without_coordinates(problem, evaluate)
+    stage("Posterior modes of the hyperparameters")
     modes = proper_modes(problem, evaluate, rng, modes)
-    ladder = Ladder(problem, evaluate, settings, rng, stages)
+    ladder = Ladder(problem, evaluate, settings, rng)
     found: list[Integral] = []
     for rung in rungs(problem, settings):
+        if found:
+            _say_fallback(RUNGS[found[-1].rung], found[-1].log_integral, RUNGS[rung])
         new, modes = ladder.at(rung, modes)
         found.append(new)
         if new.accepted:
@@ -237,6 +215,14 @@ def integral_by_ep(
     # Chains, where there are any, otherwise the best weights.
     best = max(found, key=lambda x: (x.accepted, x.rung == CHAINS, x.log_integral.relative_ess))
     return replace(best, n_evaluations=evaluate.count)
+
+
+def _say_fallback(what: str, found: Estimate, then: str) -> None:
+    _log.info(
+        f"Hyperparameters by {what}: {describe_weights(found)}, which is not enough. Next is "
+        f"{then}, which takes longer. Priors without long tails, fewer hyperparameters or start= "
+        "may need less; method= asks for one way from the start."
+    )
 
 
 def _without_start(labels: Sequence[str]) -> str:

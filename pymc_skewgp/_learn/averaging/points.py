@@ -32,7 +32,7 @@ from pymc_skewgp._learn.factor_evidence import (
     n_together,
 )
 from pymc_skewgp._learn.factor_rows import FactorStart
-from pymc_skewgp._limits import few_blas_threads
+from pymc_skewgp._limits import few_blas_threads, steps
 from pymc_skewgp._model.graph.joint_gaussian import Field, JointGaussian
 from pymc_skewgp._observations.sites import SitesGiven, joined_sites
 from pymc_skewgp._posterior.draws_with_evidence import (
@@ -497,7 +497,6 @@ def exact_points(
     n_draws: float,
     n_candidates: int,
     rng: np.random.Generator,
-    tick: Callable[[], None],
     n_jobs: int | None = None,
 ) -> ExactPoints:
     """Exact evidences at points drawn with equal weights under EP's evidence.
@@ -512,8 +511,6 @@ def exact_points(
         Draws of f, at all points together.
     n_candidates : int
     rng : numpy.random.Generator
-    tick : callable
-        Called after each point.
     n_jobs : int, optional
         Of joblib.
     """
@@ -527,10 +524,8 @@ def exact_points(
     share = np.bincount(entries) / chosen.size
     counts = np.ceil(n_draws * share).astype(np.intp) + 1
     points = [weighted.point(i) for i in different]
-    found = []
-    for x in run_tasks(latent.tasks(points), counts.tolist(), n_candidates, rng, n_jobs):
-        found.append(x)
-        tick()
+    runs = run_tasks(latent.tasks(points), counts.tolist(), n_candidates, rng, n_jobs)
+    found = list(steps(runs, "Exact evidences, and draws of f", len(points)))
     exact = np.array([x.log_evidence for x in found])
     return ExactPoints(entries, points, exact - weighted.log_evidence[different], found)
 

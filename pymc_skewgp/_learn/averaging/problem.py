@@ -31,6 +31,7 @@ from pymc_skewgp._observations.likelihood import as_inputs
 from pymc_skewgp._observations.new_rows import NewRows
 from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
+from pymc_skewgp._posterior.output import as_probabilities
 from pymc_skewgp._validation import FloatArray
 
 # The prior of hyperparameters as a proposal: importance sampling draws a share from it for good.
@@ -145,7 +146,7 @@ class ProcessFunctions:
     def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
         trace = named.dataset_of(self._objective, points, np.arange(len(points))[None])
-        for point, (_, at) in zip(points, self._latent.each(trace, "", False), strict=True):
+        for point, (_, at) in zip(points, self._latent.each(trace), strict=True):
             self._likelihoods[id(point)] = at.likelihoods
             log_prob = log_prob_of_prior_signs(*at.signs)
             yield [Case(at.given, self._latent.n_signs, log_prob, at.sites)]
@@ -165,7 +166,8 @@ class ProcessFunctions:
             trace = named.with_deterministics(model, trace.merge(named.as_dataset(model, values)))
         likelihoods = likelihoods_of(draws, [self._likelihoods[id(point)] for point in points])
         new = None if self._Xnew is None else NewRows(self._Xnew)
-        drawn = LatentDraws("f", f, draws.relative_ess, likelihoods, new)
+        probs = as_probabilities(None)
+        drawn = LatentDraws("f", f, draws.relative_ess, likelihoods, new, probs=probs)
         return latent_tree(trace, self._latent.sets, drawn, rng)
 
 

@@ -29,6 +29,7 @@ from pymc_skewgp._model.gp.latent_draws import LatentDraws, latent_tree
 from pymc_skewgp._observations.new_rows import NewRows
 from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
 from pymc_skewgp._posterior.features import HSGP, Inducing
+from pymc_skewgp._posterior.output import as_probabilities
 from pymc_skewgp._posterior.posterior import SkewGPPosterior, draws_here_and_there
 from pymc_skewgp._posterior.prior import DataSet
 from pymc_skewgp._validation import FloatArray
@@ -107,9 +108,10 @@ class PosteriorFunctions:
         """See `LatentFunctions`; of many rows without f at the data."""
         likelihoods = likelihoods_of(draws, [self._likelihoods[id(point)] for point in points])
         new = None if self._Xnew is None else NewRows(self._Xnew)
-        given = draws.f, draws.relative_ess, likelihoods, new, self._at_data
+        own = likelihoods, new, self._at_data, as_probabilities(None)
         trace = dataset_of(self._objective, points, draws.point)
-        return latent_tree(trace, self._sets, LatentDraws("f", *given), rng)
+        drawn = LatentDraws("f", draws.f, draws.relative_ess, *own)
+        return latent_tree(trace, self._sets, drawn, rng)
 
 
 def _evidence_and_draws(
@@ -138,7 +140,6 @@ def integral_with_many_rows(
     settings: IntegrationSettings,
     n_draws: float | None,
     rng: np.random.Generator,
-    stages: integration.Stages,
     n_jobs: int | None = None,
 ) -> tuple[Searched, integration.Integral, ExactPoints, PosteriorFunctions]:
     """Modes, importance sampling with EP's evidence, and posteriors at points with equal weights.
@@ -154,7 +155,6 @@ def integral_with_many_rows(
     n_draws : float or None
         Of f, at all points together; None to keep the posteriors themselves.
     rng : numpy.random.Generator
-    stages : Stages
     n_jobs : int, optional
         Of joblib.
     """
@@ -190,13 +190,12 @@ def integral_with_many_rows(
     mode = found[0].point if found else first
     warn_of_loss_at(data, approximation, objective.named(mode), stacklevel=3)
     integral = integration.integral_by_ep(
-        IntegrationProblem(objective, problem.origins), settings, rng, stages, found
+        IntegrationProblem(objective, problem.origins), settings, rng, found
     )
     integral = replace(integral, n_evaluations=integral.n_evaluations + n_evaluations)
     count = 1 if len(integral.points.x) == 1 else n_evidences
-    stages.begin("Exact evidences", count)
     given = latent, integral.points, count, n_draws or 0.0, 0
-    exact = exact_points(*given, rng, stages.tick, n_jobs)
+    exact = exact_points(*given, rng, n_jobs)
     return objective, integral, exact, latent
 
 
@@ -217,7 +216,7 @@ def _modes(
     vectors = spread_starts(part.objective, first, n_starts, rng, modes.CANDIDATES)
     starts = [origin.at(x) for origin in problem.origins for x in vectors]
     search = replace(_SEARCH, ep_margin=modes.MARGIN, seed=int(rng.integers(2**31)))
-    log = EvaluationLog(coordinates.labels, False)
+    log = EvaluationLog(coordinates.labels)
     _, some, _ = rows.of_some(part, starts, bounds, search, log)
     objective = rows.on_all(some[0].point)
     evaluate = modes.Evaluations(objective.for_differences())

@@ -46,7 +46,7 @@ from pymc_skewgp._learn.averaging.importance import (
 from pymc_skewgp._learn.averaging.modes import Mode
 from pymc_skewgp._learn.averaging.points import WeightedPoints, joined
 from pymc_skewgp._learn.coordinates import Function, Pattern, Point
-from pymc_skewgp._limits import few_blas_threads
+from pymc_skewgp._limits import few_blas_threads, stage
 from pymc_skewgp._validation import FloatArray
 
 # Value and gradient at rows.
@@ -417,7 +417,6 @@ def points_by_surrogate(
     enough: int,
     settings: IntegrationSettings,
     rng: np.random.Generator,
-    report: Callable[[int, float], None],
 ) -> tuple[WeightedPoints, Point, float]:
     """Points for each pattern of binary values; the highest that was met, and the target there.
 
@@ -429,8 +428,6 @@ def points_by_surrogate(
         Effective points that are wanted.
     settings : IntegrationSettings
     rng : numpy.random.Generator
-    report : callable
-        Called with the number of points and the relative ESS after each round.
     """
     patterns = list(dict.fromkeys(mode.point.pattern for mode in modes))
     parts, highest = [], []
@@ -438,7 +435,7 @@ def points_by_surrogate(
         own = [mode for mode in modes if mode.point.pattern == pattern]
         sampler = _OnePattern(target, own, settings, rng)
         each = -(-enough // len(patterns))
-        sampler.learn(each, report)
+        sampler.learn(each)
         parts.append(sampler.draws(each))
         highest.append(sampler.highest)
     return joined(parts), *max(highest, key=lambda pair: pair[1])
@@ -463,7 +460,7 @@ class _OnePattern:
         self._proposal = mixture_of_modes(modes, _AT_MODES)
         self.highest = modes[0].point, -np.inf
 
-    def learn(self, enough: int, report: Callable[[int, float], None]) -> None:
+    def learn(self, enough: int) -> None:
         """Evaluate the target at draws from the surrogate, round after round.
 
         Until the weights are good and further points would be more than those that are then
@@ -492,7 +489,7 @@ class _OnePattern:
                 totals += fits(candidates, Known(*(part[before:] for part in self._known)))
             last, reached = reached, _relative_ess(log_ratio)
             count += log_ratio.size
-            report(count, reached)
+            stage(f"Surrogate of the log evidence: {count} points, relative ESS {reached:.2f}")
         self._fit(candidates[int(np.argmax(totals))])
 
     def draws(self, enough: int) -> WeightedPoints:

@@ -11,12 +11,12 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
-from rich.progress import track
 from xarray import Dataset, DataTree
 
 from pymc_skewgp._errors import LowEffectiveSampleWarning, warn
 from pymc_skewgp._gaussian.covariance import FactoredCovariance
 from pymc_skewgp._gaussian.weights import short_path
+from pymc_skewgp._limits import steps
 from pymc_skewgp._model.gp import process
 from pymc_skewgp._model.gp.functions import hyperparameters
 from pymc_skewgp._model.gp.site_functions import DistributionSites
@@ -115,18 +115,18 @@ class DrawFunction:
         self.shape = (trace.sizes["chain"], trace.sizes["draw"])
 
     def each(
-        self, description: str, progressbar: bool, *, along_path: bool = False
+        self, stage: str | None = None, *, along_path: bool = False
     ) -> Iterator[tuple[Any, list[Any]]]:
         """Index and outputs of each draw; `along_path` in an order in which neighbours follow."""
         indices = list(np.ndindex(*self.shape))
         if along_path and self._values:
             flat = [value.reshape(len(indices), -1) for value in self._values]
             indices = [indices[i] for i in short_path(np.concatenate(flat, axis=1))]
-        for index in track(indices, description, disable=not progressbar):
+        for index in steps(indices, stage, len(indices)):
             yield index, self._function(*(value[index] for value in self._values))
 
     def each_distinct(
-        self, description: str, progressbar: bool
+        self, stage: str | None = None
     ) -> Iterator[tuple[tuple[NDArray[np.intp], ...], list[Any]]]:
         """Indices of all draws of which the outputs are the same, as arrays, and the outputs."""
         size = int(np.prod(self.shape))
@@ -135,7 +135,7 @@ class DrawFunction:
         _, which = np.unique(table, axis=0, return_inverse=True)
         order = np.argsort(which.ravel(), kind="stable")
         groups = np.split(order, np.cumsum(np.bincount(which.ravel()))[:-1])
-        for group in track(groups, description, disable=not progressbar):
+        for group in steps(groups, stage, len(groups)):
             index = np.unravel_index(group, self.shape)
             first = tuple(int(i[0]) for i in index)
             yield index, self._function(*(value[first] for value in self._values))
@@ -392,7 +392,6 @@ class Wanted(NamedTuple):
     n_candidates : int
         Weighted draws that each is picked from, where f is drawn given data.
     rng : numpy.random.Generator
-    progressbar : bool
     """
 
     name: str | None
@@ -401,7 +400,6 @@ class Wanted(NamedTuple):
     at_data: bool
     n_candidates: int
     rng: np.random.Generator
-    progressbar: bool
 
 
 def draw_latent(gp: Any, idata: DataTree, data: DataOfModel, wanted: Wanted) -> DataTree:
@@ -419,7 +417,7 @@ def draw_latent(gp: Any, idata: DataTree, data: DataOfModel, wanted: Wanted) -> 
     indices = []
 
     def cases() -> Iterator[Case]:
-        each = latent.each(trace, f"Drawing {name}", wanted.progressbar, along_path=True)
+        each = latent.each(trace, f"Drawing {name}", along_path=True)
         for index, at in each:
             indices.append(index)
             likelihoods[index] = at.likelihoods
@@ -527,12 +525,12 @@ class LatentGivenData:
             self._units |= {i: np.array([i]) for i in range(end - n_coefficients, end)}
 
     def each(
-        self, trace: Dataset, description: str, progressbar: bool, *, along_path: bool = False
+        self, trace: Dataset, stage: str | None = None, *, along_path: bool = False
     ) -> Iterator[tuple[Any, AtDraw]]:
         """Index of each draw of a trace, and the functions there: see `DrawFunction.each`."""
         function = DrawFunction(trace, self._outputs)
         s = self.n_signs
-        for index, arrays in function.each(description, progressbar, along_path=along_path):
+        for index, arrays in function.each(stage, along_path=along_path):
             cov, mean, phase, truncation, *random = arrays
             sets, variances = self._sets_at(random), cov.diagonal()
             parts, end = [], s
@@ -553,7 +551,7 @@ class LatentGivenData:
         """Lists of one for each kind of data, an entry a draw, shape (chain, draw)."""
         shape = trace.sizes["chain"], trace.sizes["draw"]
         found = np.empty(shape, dtype=object)
-        for index, random in DrawFunction(trace, self.random).each_distinct("", False):
+        for index, random in DrawFunction(trace, self.random).each_distinct():
             own = [x.likelihood for x in self._sets_at(random)]
             for each in zip(*index, strict=True):
                 found[each] = own

@@ -151,7 +151,7 @@ def _drawn(trace: Dataset, joint: Any, values: FloatArray, wanted: Wanted) -> Fl
     """The last values of a process given the first, (chain, draw, n), for each draw."""
     function = DrawFunction(trace, list(joint))
     parts = []
-    for index, arrays in function.each_distinct("Drawing f at new inputs", wanted.progressbar):
+    for index, arrays in function.each_distinct("Drawing f at new inputs"):
         with no_warnings():  # of the jitter that f at one of the data needs
             sun = SunParameters(*arrays)
             parts.append((index, draws_beyond(sun, values[index], wanted.rng)))

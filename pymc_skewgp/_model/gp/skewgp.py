@@ -12,6 +12,7 @@ from pytensor.tensor.variable import TensorVariable
 from xarray import DataTree
 
 from pymc_skewgp._errors import ApproximationError
+from pymc_skewgp._limits import progress
 from pymc_skewgp._model.gp import latent_draws, new_inputs, process, variables
 from pymc_skewgp._model.gp.distribution_graph import Distribution
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
@@ -539,5 +540,6 @@ class SkewGP:
         self.refuse_approximation("sample_latent")
         data = new_inputs.given_data(self, X, y, likelihood, coregion)
         rng = as_generator(random_seed)
-        wanted = latent_draws.Wanted(name, None, None, True, n_candidates, rng, progressbar)
-        return new_inputs.latent_of(self, idata, Xnew, data, wanted, {})
+        wanted = latent_draws.Wanted(name, None, None, True, n_candidates, rng)
+        with progress(progressbar):
+            return new_inputs.latent_of(self, idata, Xnew, data, wanted, {})
