@@ -263,10 +263,9 @@ def _singular_prior(model: pm.Model, block: BlockGraph, values: Mapping[str, Any
 
 def _bad_predictor(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
     """An observed variable whose predictor is not finite."""
-    observed: list[Any] = [*block.observed, *block.sites]
-    for y in observed:
-        graphs = [y.a] if y.A is None else [y.a, y.A]
-        if not all(np.isfinite(found).all() for found in _evaluated(model, graphs, values)):
+    for y in block.all_observed:
+        found = _evaluated(model, [y.a, y.A], values)
+        if not all(np.isfinite(x).all() for x in found):
             return (
                 f"the predictor of {y.name} is not finite: look for missing values (NaN) and "
                 "infinities in what it is computed from, such as a covariate, and leave these rows "
@@ -277,7 +276,7 @@ def _bad_predictor(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]
 
 def _bad_observations(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
     """An observed variable that has no density where the search begins."""
-    for name in [*(y.name for y in block.observed), *(y.name for y in block.sites)]:
+    for name in [y.name for y in block.all_observed]:
         rv = model[name]
         kind = f"{name}, a {distribution_name(rv)} variable,"
         begins = "with the values that the other variables start from"

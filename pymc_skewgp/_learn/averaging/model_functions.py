@@ -405,7 +405,7 @@ class _BlockFunctions:
             self._latent = LatentAtPoint(model, block, {"mode": PLAIN})
         elif not self.is_white:
             self._prior = plain_function(self._inputs, list(block.prior))
-        self.observed = [x.name for x in block.observed] + [x.name for x in block.sites]
+        self.observed = [x.name for x in block.all_observed]
         self._values = block.values
         self._rvs = [model.values_to_rvs[value] for value in block.values]
         self._transforms = [model.rvs_to_transforms[rv] for rv in self._rvs]

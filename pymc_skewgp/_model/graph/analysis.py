@@ -9,13 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from functools import partial
-from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
@@ -448,55 +446,6 @@ def _refuse_other_potentials(model: pm.Model, potential: Any, used: list[Any]) -
 _FEW = 8
 
 
-class ObservedRows(NamedTuple):
-    """One observed variable as rows v = A f + a + e, e ~ N(0, S), graphs of value variables.
-
-    f is the vector of the block, its members one after the other.
-
-    Attributes
-    ----------
-    name : str
-    likelihood : Likelihood
-    values : TensorVariable
-        The data.
-    A : TensorVariable, shape (m, p), or None
-        None where eta is f plus the offset, entry by entry; in blocks of one member only.
-    a, lower, upper : TensorVariable, shape (m,)
-    S : TensorVariable, shape (m,) or (m, m)
-    value : TensorVariable, shape (m,), or None
-    log_constant : TensorVariable, shape (), or None
-        See `RowGraphs`.
-    mixture : MixtureGraphs, or None
-    counts : TensorVariable, shape (m,), or None
-        See `RowGraphs`.
-    """
-
-    name: str
-    likelihood: likelihoods.Likelihood
-    values: Any
-    A: Any
-    a: Any
-    lower: Any
-    upper: Any
-    S: Any
-    value: Any
-    log_constant: Any
-    mixture: likelihoods.MixtureGraphs | None
-    counts: Any
-
-    @property
-    def graphs(self) -> list[Any]:
-        """What the rows are computed from, but for the data: parameters of a mixture last."""
-        found = (self.A, self.a, self.lower, self.upper, self.S, self.value, self.counts)
-        found = (*found, *self.parameters)
-        return [graph for graph in found if graph is not None]
-
-    @property
-    def parameters(self) -> tuple[Any, ...]:
-        """Those of the mixture."""
-        return () if self.mixture is None else self.mixture.parameters
-
-
 class BlockGraph(NamedTuple):
     """A block of variables in its model, as graphs of value variables.
 
@@ -506,15 +455,14 @@ class BlockGraph(NamedTuple):
         Of the members, SkewGP and Gaussian variables, in the order of the model.
     values : list of TensorVariable
         Their value variables, which none of the graphs depends on.
-    slices : list of slice
-        Where each of them is in the vector f of all, raveled; their ends are graphs.
     prior : SunParameters
-        Of f.
+        Of the vector f of all of them, raveled.
     n_latent : int or None
         Latent dimensions of the prior, where they are known before any evaluation.
     normalisers : list of (truncation, latent_cov)
         Of each member that has latent dimensions: probabilities that divide the prior's density.
-    observed : list of ObservedRows
+    observed : list of Observed
+        As graphs of value variables, with their predictors A f + a.
     sites : list of ObservedSites
         Observations that are no rows.
     hyperparameters : list of TensorVariable
@@ -536,11 +484,10 @@ class BlockGraph(NamedTuple):
 
     names: list[str]
     values: list[Any]
-    slices: list[slice]
     prior: SunParameters
     n_latent: int | None
     normalisers: list[tuple[Any, Any]]
-    observed: list[ObservedRows]
+    observed: list[graph_sites.Observed]
     sites: list[graph_sites.ObservedSites]
     hyperparameters: list[Any]
     likelihood_parameters: list[Any]
@@ -548,6 +495,11 @@ class BlockGraph(NamedTuple):
     members: list[kinds.Member]
     rest: list[Any]
     log_constant: Any = None
+
+    @property
+    def all_observed(self) -> list[Any]:
+        """Rows, then sites."""
+        return [*self.observed, *self.sites]
 
     @property
     def moved(self) -> list[Any]:
@@ -558,56 +510,52 @@ class BlockGraph(NamedTuple):
 def block_graph(model: pm.Model, block: Block) -> BlockGraph:
     """Graphs of a block that is known."""
     members = kinds.as_members(model, block.members)
-    rows = [_observed_rows(model, y, members) for y in block.observed]
     prior = joint_gaussian.joint_prior(members)
-    graphs = [graph for y in rows for graph in y.graphs]
-    graphs += [graph for y in block.sites for graph in y.graphs]
-    own = [member.name for member in members]
+    origins = {x.value: x.origin for x in members}
+
+    def predictor(graph: Any, shape: Any) -> dict[str, Any]:
+        A, a = affine.affine_coefficients(graph, list(origins), list(origins.values()), shape)
+        return {"A": A, "a": a}
+
+    rows, graphs = [], []
+    for y in block.observed:
+        by_values = y.rows.mapped(model.replace_rvs_by_values)
+        own = predictor(by_values.predictor, by_values.shape)
+        # Of the members' values the rest knows at most the shape.
+        by_values = by_values.mapped(partial(clone_replace, replace=origins))
+        rows.append(y._replace(rows=by_values, **own))
+        graphs += [*own.values(), *by_values.graphs]
+    sites = [y._replace(**predictor(y.predictor, y.shape)) for y in block.sites]
+    for known in sites:
+        graphs += [known.A, known.a, known.log_prob]
+    names = [member.name for member in members]
     if likelihoods.is_random(*prior, *graphs):
         raise NotConjugateError(
-            f"a parameter or predictor of {' and '.join(own)} holds a random variable that the "
+            f"a parameter or predictor of {' and '.join(names)} holds a random variable that the "
             "model does not know.",
             "Give it a name in the model, or leave the step to NUTS.",
         )
-    gone = {*own, *block.below}
+    gone = {*names, *block.below}
     sizes = [member.n_latent for member in members]
-    ends = list(accumulate((pt.prod(x.shape) for x in members), initial=pt.zeros((), "int64")))
     return BlockGraph(
-        own,
+        names,
         [member.value for member in members],
-        [slice(start, stop) for start, stop in pairwise(ends)],
         prior,
         None if None in sizes else sum(size for size in sizes if size is not None),
         [(x.prior.truncation, x.prior.latent_cov) for x in members if x.n_latent != 0],
         rows,
-        list(block.sites),
-        *_moved(model, prior, rows, block.sites, own),
+        sites,
+        *_moved(model, prior, rows, sites, names),
         block.predicted,
         members,
         [other for other in [*model.basic_RVs, *model.potentials] if other.name not in gone],
     )
 
 
-def _observed_rows(
-    model: pm.Model, y: graph_sites.Observed, members: list[kinds.Member]
-) -> ObservedRows:
-    """Rows of the members' value variables."""
-    known = y.rows.graphs
-    by = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
-    rows = y.rows.replaced(by)
-    values, origins = [x.value for x in members], [x.origin for x in members]
-    A, a = affine.affine_coefficients(rows.predictor, values, origins, rows.shape)
-    # Of the members' values the rest knows at most the shape.
-    graphs, zeros = rows.graphs, dict(zip(values, origins, strict=True))
-    rows = rows.replaced(dict(zip(graphs, clone_replace(graphs, zeros), strict=True)))
-    rest = rows.lower, rows.upper, rows.noise, rows.value, rows.log_constant, rows.mixture
-    return ObservedRows(y.name, y.likelihood, y.values, A, a, *rest, rows.counts)
-
-
 def _moved(
     model: pm.Model,
     prior: SunParameters,
-    rows: list[ObservedRows],
+    rows: list[graph_sites.Observed],
     sites: Sequence[graph_sites.ObservedSites],
     own: list[str],
 ) -> tuple[list[Any], list[Any]]:
@@ -621,12 +569,11 @@ def _moved(
         and not kinds.is_function(other)
     ]
     of_prior = set(graph_inputs([*prior]))
-    spread = [graph for y in rows for graph in (y.lower, y.upper, y.S)]
+    spread = [graph for y in rows for graph in (y.rows.lower, y.rows.upper, y.rows.noise)]
     upstream = of_prior.union(graph_inputs([*spread, *(y.log_prob for y in sites)]))
-    pairs = [(y.A, y.a) for y in rows] + [(y.A, y.a) for y in sites]
-    designs = [x for pair in pairs for x in pair if x is not None]
+    designs = [x for own in (rows, sites) for y in own for x in (y.A, y.a)]
     upstream.update(value for value in graph_inputs(designs) if _is_short(value))
-    mixed = [graph for y in rows if y.mixture for graph in (y.S, *y.parameters)]
+    mixed = [x for y in rows if y.rows.mixture for x in (y.rows.noise, *y.rows.parameters)]
     alone = set(graph_inputs(mixed)) - of_prior
     return [x for x in free if x in upstream], [x for x in free if x in alone]
 

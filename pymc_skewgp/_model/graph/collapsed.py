@@ -19,7 +19,7 @@ from pymc_skewgp._model.gp.process import process_of_values
 from pymc_skewgp._model.graph import affine, analysis, data_rows, data_sites, likelihoods
 from pymc_skewgp._model.graph import gaussian_terms as of_block
 from pymc_skewgp._model.graph import members as kinds
-from pymc_skewgp._model.graph.joint_gaussian import JointGaussian, design_and_offset, joint_prior
+from pymc_skewgp._model.graph.joint_gaussian import JointGaussian, joint_prior
 from pymc_skewgp._model.graph.sites import distribution_name, recognised
 from pymc_skewgp._model.ops.densities import interval_limits, label_intervals, static_n_latent
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -137,7 +137,7 @@ def affine_mean(variables: Sequence[Any], coefficients: Sequence[Any], mean: Any
     nothing = SunParameters(*(pt.zeros(0) for _ in SunParameters._fields))
     shape = pt.stack([graph.shape[0]])
     process = kinds.Member("", pt.vector(), graph, shape, nothing, 0, is_function=True)
-    design, offset = design_and_offset(process, members)
+    design, offset = process.mean_given(members)
     prior = joint_prior(members)
     back = {value: rv for rv, value in known.rvs_to_values.items()}
     found = clone_replace([design, offset + design @ prior.mu, prior.scale], back)
@@ -395,7 +395,7 @@ def parts_of_model(model: pm.Model, *, drawn: bool = False) -> ModelParts:
                 reasons[rv.name] = error
                 continue
             found.add(_of_block(block), (), block, _design_of_sites(block))
-            kids = [*block.observed, *block.sites, *block.predicted]
+            kids = [*block.all_observed, *block.predicted]
             gone.update([*block.names, *(x.name for x in kids)])
         functions = list(reasons.values())
         _add_gaussian_blocks(model, found, gone, reasons)
@@ -576,15 +576,11 @@ def _block_of(model: pm.Model, rv: Any, drawn: bool) -> analysis.BlockGraph:
 
 
 def _design_of_sites(block: analysis.BlockGraph) -> of_block.SiteDesign | None:
-    designs = [of_block.site_design(block, y) for y in block.sites]
-    offsets = [y.a for y in block.sites]
-    if not designs:
-        return None
-    return of_block.SiteDesign(pt.concatenate(designs), pt.concatenate(offsets))
+    return of_block.predictors_of(block.sites) if block.sites else None
 
 
 def _of_block(block: analysis.BlockGraph) -> EvidenceTerms:
-    A, a = of_block.predictors_of(block)
+    A, a = of_block.predictors_of(block.all_observed)
     sun = data_rows.predictor(known_sun(block.prior, block.n_latent), A, a)
     rows = [of_block.noisy_rows(y) for y in block.observed]
     for known in block.sites:  # their predictors are at 0, without noise

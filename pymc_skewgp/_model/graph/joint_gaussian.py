@@ -35,7 +35,7 @@ def _means_and_moves(members: list[Member]) -> tuple[list[Any], Blocks]:
         if not above:
             means[i] = _raveled_mean(members[i])
             continue
-        design, offset = design_and_offset(members[i], [members[j] for j in above])
+        design, offset = members[i].mean_given([members[j] for j in above])
         means[i] = offset + design @ pt.concatenate([means[j] for j in above])
         start: Any = 0
         for j in above:
@@ -83,15 +83,6 @@ def joint_prior(members: list[Member]) -> SunParameters:
         pt.concatenate([members[j].prior.truncation for j in latent]),
         assembled(own_latent, latent, latent, columns, columns),
     )
-
-
-def design_and_offset(member: Member, above: list[Member]) -> tuple[Any, Any]:
-    """M and k of a member's mean k + M z, z the values of those above it: graphs free of these."""
-    design, offset = member.mean_given(above)
-    if design is None:
-        n, p = offset.shape[0], pt.prod(above[0].shape)
-        design = pt.switch(pt.eq(n, p), pt.eye(n, p), pt.ones((n, p)))
-    return design, offset
 
 
 def _by_dependence(members: list[Member]) -> list[tuple[int, list[int]]]:

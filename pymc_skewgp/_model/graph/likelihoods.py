@@ -82,8 +82,9 @@ class RowGraphs(NamedTuple):
         """Those of the mixture."""
         return () if self.mixture is None else self.mixture.parameters
 
-    def replaced(self, by: dict[Any, Any]) -> "RowGraphs":
-        """Other graphs in the place of these."""
+    def mapped(self, function: Callable[[list[Any]], list[Any]]) -> "RowGraphs":
+        """With what a function makes of all graphs in the place of these."""
+        by = dict(zip(self.graphs, function(self.graphs), strict=True))
         found = {name: by.get(x) for name, x in self._asdict().items() if name != "mixture"}
         mixture = self.mixture
         if mixture is not None:

@@ -254,8 +254,8 @@ class Member(NamedTuple):
             return pt.zeros_like(self.prior.scale[:, 0], dtype=self.value.dtype)
         return pt.zeros([self.shape[i] for i in range(len(known))], dtype=self.value.dtype)
 
-    def mean_given(self, others: "list[Member]") -> affine.Affine:
-        """Mean as an affine function of the values of `others`."""
+    def mean_given(self, others: "list[Member]") -> tuple[Any, Any]:
+        """M and k of its mean k + M z, z the values of `others`: graphs free of these."""
         values, origins = [x.value for x in others], [x.origin for x in others]
         return affine.affine_coefficients(self.mean, values, origins, self.shape)
 

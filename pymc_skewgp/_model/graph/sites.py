@@ -28,12 +28,7 @@ from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.graph import affine, entrywise, likelihoods
-from pymc_skewgp._model.graph.members import (
-    as_member,
-    first_quadratic,
-    known_shape,
-    log_density_of,
-)
+from pymc_skewgp._model.graph.members import first_quadratic, known_shape, log_density_of
 from pymc_skewgp._model.ops.plain_mode import in_double, plain_function
 
 # Observations of a SkewGP variable, and what in a model is in the way of an exact step.
@@ -51,22 +46,26 @@ class NoRowsError(NotConjugateError):
 
 
 class Observed(NamedTuple):
-    """One observed variable, as it stands in the model.
+    """One observed variable as rows.
 
     Attributes
     ----------
     name : str
     likelihood : Likelihood
     rows : RowGraphs
-        Graphs of the model's random variables.
+        Graphs of the model's random variables; in a `BlockGraph` of value variables.
     values : TensorVariable
         The data.
+    A, a : TensorVariable, shape (m, p) and (m,)
+        The predictor is A f + a, f being the vector of a block; None without one.
     """
 
     name: str
     likelihood: likelihoods.Likelihood
     rows: likelihoods.RowGraphs
     values: Any
+    A: Any = None
+    a: Any = None
 
 
 def find_observed(model: pm.Model, rv: Any) -> list[Observed]:
@@ -216,8 +215,7 @@ def recognised(model: pm.Model, other: Any) -> Observed | None:
     if found is None:
         return None
     likelihood, rows = found
-    rows = rows.replaced(dict(zip(rows.graphs, in_double(rows.graphs), strict=True)))
-    return Observed(other.name, likelihood, rows, values)
+    return Observed(other.name, likelihood, rows.mapped(in_double), values)
 
 
 def outside_predictor(rows: likelihoods.RowGraphs, rv: Any) -> bool:
@@ -241,18 +239,17 @@ _REMEDY = "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True)."
 class ObservedSites(NamedTuple):
     """One observed variable as m sites log p(y_i | eta_i), graphs of value variables.
 
-    f are the values of the members, raveled, one after the other; eta = A f + a. Of K predictors
-    those of one observation come after those of another: A, a and eta have m K entries then.
+    Of K predictors those of one observation come after those of another: eta, A and a have m K
+    entries then.
 
     Attributes
     ----------
     name : str
         Of the observed variable.
-    members : list of str
-        Names of SkewGP and Gaussian variables, in the order of the model.
-    A : TensorVariable, shape (m, p), or None
-        None where eta is f plus the offset, entry by entry.
-    a : TensorVariable, shape (m,)
+    predictor : TensorVariable
+        What eta is, affine in members of a block.
+    shape : TensorVariable, shape (d,)
+        What the predictor is broadcast to, d known.
     eta : TensorVariable, shape (m,)
         The input of `log_prob`.
     log_prob : TensorVariable, shape (m,)
@@ -260,19 +257,20 @@ class ObservedSites(NamedTuple):
     values : TensorVariable
         The data.
     hyperparameters : list of TensorVariable
-        Value variables of other free variables that A, a or `log_prob` depend on.
+        Value variables of other free variables that the predictor or `log_prob` depend on.
     width : int
         Number K of predictors of each.
     gaussian_in : int or None
         Which of several the log probability is quadratic in, given the others.
     is_coupled : bool
         Whether it is one log density of all observations, or a potential, m being 1.
+    A, a : TensorVariable, shape (m, p) and (m,)
+        As of `Observed`.
     """
 
     name: str
-    members: list[str]
-    A: Any
-    a: Any
+    predictor: Any
+    shape: Any
     eta: Any
     log_prob: Any
     values: Any
@@ -280,11 +278,8 @@ class ObservedSites(NamedTuple):
     width: int = 1
     gaussian_in: int | None = None
     is_coupled: bool = False
-
-    @property
-    def graphs(self) -> list[Any]:
-        """What the sites are computed from, but for the data."""
-        return [x for x in (self.A, self.a, self.log_prob) if x is not None]
+    A: Any = None
+    a: Any = None
 
     @property
     def parameters(self) -> tuple[Any, ...]:
@@ -354,34 +349,30 @@ def coupled_sites_of(
     else:
         log_prob = _log_prob(model, variable)
     total = log_prob.sum()
-    known = [as_member(model, x) for x in chosen]
+    values = [model.rvs_to_values[x] for x in chosen]
     try:
-        pytensor.grad(total, [x.value for x in known])
+        pytensor.grad(total, values)
     except (NotImplementedError, TypeError, ValueError, MethodNotDefined) as error:
         raise NotSitesError(
             f"PyTensor cannot differentiate the log density of {variable.name}: {error}",
             "Use pm.sample.",
         ) from error
-    return partial(_as_coupled, model, variable, known, shapes, total)
+    return partial(_as_coupled, model, variable, values, shapes, total)
 
 
 def _as_coupled(
-    model: pm.Model, variable: Any, known: list[Any], shapes: list[tuple[int, ...]], total: Any
+    model: pm.Model, variable: Any, values: list[Any], shapes: list[tuple[int, ...]], total: Any
 ) -> ObservedSites:
-    values, sizes = [x.value for x in known], [prod(shape) for shape in shapes]
+    sizes = [prod(shape) for shape in shapes]
     predictor = pt.concatenate([x.ravel() for x in values])
-    A, a = affine.affine_coefficients(
-        predictor, values, [x.origin for x in known], pt.stack([predictor.shape[0]])
-    )
     eta = pt.tensor("eta", dtype="float64", shape=(sum(sizes),))
     ends = pairwise(accumulate(sizes, initial=0))
     pieces = [eta[i:j].reshape(own) for (i, j), own in zip(ends, shapes, strict=True)]
     log_prob = entrywise.rebuilt(total, dict(zip(values, pieces, strict=True)))[None]
-    others = _hyperparameters(model, [x for x in (A, a, log_prob) if x is not None], values)
-    names, nothing = [x.name for x in known], pt.constant(np.zeros(1))
-    return ObservedSites(
-        variable.name, names, A, a, eta, log_prob, nothing, others, sum(sizes), is_coupled=True
-    )
+    others, nothing = _hyperparameters(model, [log_prob], values), pt.constant(np.zeros(1))
+    k, shape = sum(sizes), pt.stack([predictor.shape[0]])
+    own = variable.name, predictor, shape, eta, log_prob, nothing, others, k
+    return ObservedSites(*own, is_coupled=True)
 
 
 def _hyperparameters(model: pm.Model, graphs: list[Any], own: list[Any]) -> list[Any]:
@@ -591,14 +582,10 @@ def _narrows(graph: Any, xs: Sequence[Any]) -> list[Any]:
 def _as_sites(model: pm.Model, rv: Any, members: list[Any], split: _Split) -> ObservedSites:
     values = model.rvs_to_values[rv]
     shape = pt.stack(list(values.shape)[: split.log_prob.type.ndim] or [1])
-    known = [as_member(model, x) for x in members]
     predictor, k, whole = split.predictors[0], len(split.predictors), shape
     if k > 1:
         predictor = pt.stack([pt.broadcast_to(x, shape) for x in split.predictors], axis=-1)
         whole = pt.concatenate([shape, [k]])
-    A, a = affine.affine_coefficients(
-        predictor, [x.value for x in known], [x.origin for x in known], whole
-    )
     eta = pt.tensor("eta", dtype="float64", shape=(None,))
     each = {x: eta if k == 1 else eta[i::k] for i, x in enumerate(split.etas)}
     ndim = split.log_prob.type.ndim
@@ -606,8 +593,7 @@ def _as_sites(model: pm.Model, rv: Any, members: list[Any], split: _Split) -> Ob
         each = {x: own.reshape(shape, ndim=ndim) for x, own in each.items()}
     log_prob = entrywise.rebuilt(split.log_prob, each)
     log_prob = pt.broadcast_to(log_prob, shape).ravel()
-    graphs = [x for x in (A, a, log_prob) if x is not None]
-    others = _hyperparameters(model, graphs, [x.value for x in known])
-    names = [x.name for x in members]
+    own = [model.rvs_to_values[x] for x in members]
+    others = _hyperparameters(model, [predictor, log_prob], own)
     place = first_quadratic(split.log_prob, split.etas) if k > 1 else None
-    return ObservedSites(rv.name, names, A, a, eta, log_prob, values, others, k, place)
+    return ObservedSites(rv.name, predictor, whole, eta, log_prob, values, others, k, place)

@@ -24,7 +24,7 @@ from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel, Move, P
 from pymc_skewgp._mcmc.site_chain import ConjugateInfo, ConjugateSampler, ConjugateState, SiteChain
 from pymc_skewgp._mcmc.slices import HyperparameterMove, SliceMove, SliceState
 from pymc_skewgp._model.graph.analysis import BlockGraph
-from pymc_skewgp._model.graph.gaussian_terms import site_design, sites_of_data
+from pymc_skewgp._model.graph.gaussian_terms import sites_of_data
 from pymc_skewgp._model.ops.densities import pt_mvn_logcdf
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations import observations as row
@@ -42,6 +42,9 @@ _Block = tuple[row.Observations, FloatArray | None]
 # Numbers by name, and by number those of parameters.
 _AtPoint = Mapping[Any, FloatArray]
 
+
+# Of `RowGraphs`, what is evaluated.
+_OF_ROWS = ("lower", "upper", "noise", "value", "counts")
 
 # Nodes of a graph up to which it runs without being compiled: that takes seconds, and saves a
 # tenth of a millisecond a call.
@@ -89,17 +92,17 @@ class LatentAtPoint:
         known = [sites_of_data(sites, compile_kwargs or {}) for sites in latent.sites]
         self._families = [part.family for part in known]
         self._rows = [
-            (y.name, y.likelihood.check, y.mixture and y.mixture.kind) for y in latent.observed
+            (y.name, y.likelihood.check, y.rows.mixture and y.rows.mixture.kind)
+            for y in latent.observed
         ]
-        names = ("values", "A", "a", "lower", "upper", "S", "value", "counts")
         parts: list[dict[Any, Any]] = [latent.prior._asdict()]
         for y in latent.observed:
-            own: dict[Any, Any] = {name: getattr(y, name) for name in names}
-            own |= dict(enumerate(y.parameters))
+            own: dict[Any, Any] = {"values": y.values, "A": y.A, "a": y.a}
+            own |= {name: getattr(y.rows, name) for name in _OF_ROWS}
+            own |= dict(enumerate(y.rows.parameters))
             parts.append({name: x for name, x in own.items() if x is not None})
         for sites, part in zip(latent.sites, known, strict=True):
-            predictor = {"A": site_design(latent, sites), "a": sites.a}
-            parts.append(predictor | dict(enumerate(part.graphs)))
+            parts.append({"A": sites.A, "a": sites.a} | dict(enumerate(part.graphs)))
         outputs = [x for part in parts for x in part.values()]
         self._names = [list(part) for part in parts]
         self._dtypes = [[x.dtype for x in part.graphs] for part in known]
@@ -228,13 +231,10 @@ class LatentAtPoint:
         name, check, _ = own
         if self._last is None:  # data change between chains only
             check(name, at["values"])
-        A, a, counts = at.get("A"), at["a"], at.get("counts")
-        if A is None and a.size != size:  # one entry of f for all observations
-            A = np.ones((a.size, 1))
-        if counts is None:
-            A = _design(A, size)
+        a, counts = at["a"], at.get("counts")
+        A = _design(at["A"], size) if counts is None else at["A"]
         value = at.get("value", np.full(a.size, np.nan))
-        return row.Observations(A, a, at["S"], at["lower"], at["upper"], value), counts
+        return row.Observations(A, a, at["noise"], at["lower"], at["upper"], value), counts
 
 
 def _every_row(
@@ -263,9 +263,9 @@ def _repeat(prior: SunParameters, blocks: Sequence[_Block]) -> bool:
     return are_alike(counts[moved], rows.S, squared_gaps(factor), limits=limits)
 
 
-def _design(A: FloatArray | None, size: int) -> Any:
+def _design(A: FloatArray, size: int) -> Any:
     """The form of a design whose products take the fewest operations."""
-    if A is None or np.array_equal(A, np.eye(size)):
+    if np.array_equal(A, np.eye(size)):
         return None
     sparse = A.size > _LEAST_SPARSE and np.count_nonzero(A) < _SPARSE_SHARE * A.size
     return csr_array(A) if sparse else A
@@ -433,7 +433,7 @@ class BlockMove:
         )
         self._learnt: SliceState | None = None
         self.moved = [model.values_to_rvs[value].name for value in block.moved]
-        mixed = any(y.mixture is not None for y in block.observed)
+        mixed = any(y.rows.mixture is not None for y in block.observed)
         self._fixed = self._latent.fixed and not mixed  # indicators make other rows at each step
         self._sampler: ConjugateSampler | SiteChain | None = None
         self._state: ConjugateState | None = None
