@@ -25,8 +25,8 @@ from pymc_skewgp._learn.optimizers import NoValueError
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
-from pymc_skewgp._model.graph.data_sites import SitesOfData, sites_at
-from pymc_skewgp._model.graph.joint_gaussian import proper_joint
+from pymc_skewgp._model.graph.data import SitesOfData, sites_at
+from pymc_skewgp._model.graph.members import proper_joint
 from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function, untraced
 from pymc_skewgp._observations.sites import SitesGiven

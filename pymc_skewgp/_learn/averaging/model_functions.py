@@ -32,8 +32,7 @@ from pymc_skewgp._model.gp.latent_draws import values_of
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.graph.gaussian_terms import SiteDesign
-from pymc_skewgp._model.graph.joint_gaussian import JointGaussian
-from pymc_skewgp._model.graph.members import labels_of
+from pymc_skewgp._model.graph.members import JointGaussian, labels_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._model.steps.block_move import LatentAtPoint
 from pymc_skewgp._observations.observations import intervals

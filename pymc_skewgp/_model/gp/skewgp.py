@@ -12,7 +12,7 @@ from pytensor.tensor.variable import TensorVariable
 from xarray import DataTree
 
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._model.gp import latent_draws, new_inputs, process, variables
+from pymc_skewgp._model.gp import latent_draws, process, variables
 from pymc_skewgp._model.gp.distribution_graph import Distribution
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import Point, as_point
@@ -537,7 +537,7 @@ class SkewGP:
         {'chain': 1, 'draw': 20, 'pred_id': 2}
         """
         self.refuse_approximation("sample_latent")
-        data = new_inputs.given_data(self, X, y, likelihood, coregion)
+        data = latent_draws.given_data(self, X, y, likelihood, coregion)
         rng = as_generator(random_seed)
         wanted = latent_draws.Wanted(name, None, None, True, n_candidates, rng, progressbar)
-        return new_inputs.latent_of(self, idata, Xnew, data, wanted, {})
+        return latent_draws.latent_of(self, idata, Xnew, data, wanted, {})

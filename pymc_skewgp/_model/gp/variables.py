@@ -13,8 +13,7 @@ from pymc_skewgp._model.distributions.marginal import Kinds, MarginalData, Margi
 from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.gp import process
-from pymc_skewgp._model.graph.data_rows import KnownData
-from pymc_skewgp._model.graph.data_sites import KnownSites, is_of_sites, known_of
+from pymc_skewgp._model.graph.data import KnownData, KnownSites, is_of_sites, known_of
 from pymc_skewgp._model.ops.densities import static_n_latent, sun_from_white, sun_given
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations.binary import BernoulliProbit

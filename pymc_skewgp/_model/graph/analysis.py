@@ -18,7 +18,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
-from pymc_skewgp._model.graph import affine, joint_gaussian, likelihoods
+from pymc_skewgp._model.graph import affine, likelihoods
 from pymc_skewgp._model.graph import members as kinds
 from pymc_skewgp._model.graph import sites as graph_sites
 from pymc_skewgp._model.ops.plain_mode import in_double
@@ -121,14 +121,11 @@ def part_of(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
                     "Give the step both, or neither.",
                 )
     names = {other.name for kids in below.values() for other in kids}
-    part = Block(
-        members,
-        [y for y in block.observed if y.name in names],
-        graph_sites.predictions_of(model, members),
-    )
     if block.sites or block.potentials:
-        return part._replace(**_observed(model, members, below).made())
-    return part
+        part = _observed(model, members, below)
+    else:
+        part = Block(members, [y for y in block.observed if y.name in names], [])
+    return part._replace(predicted=graph_sites.predictions_of(model, members))
 
 
 def blocks_under_rows_or_sites(model: pm.Model) -> list[Block]:
@@ -272,19 +269,6 @@ def site_block_of(model: pm.Model, rv: Any) -> Block:
     )
 
 
-class _Observations(NamedTuple):
-    """What observes some members: rows, sites, and potentials that are quadratic in them."""
-
-    observed: list[graph_sites.Observed]
-    sites: list[Callable[[], graph_sites.ObservedSites]]
-    potentials: list[Any]
-
-    def made(self) -> dict[str, Any]:
-        """By name, for `Block`; sites of several predictors are the last."""
-        sites = sorted((make() for make in self.sites), key=lambda y: y.width > 1)
-        return {**self._asdict(), "sites": sites}
-
-
 def _is_conjugate(model: pm.Model, rv: Any) -> bool:
     try:
         graph_sites.find_observed(model, rv)
@@ -311,35 +295,34 @@ def _grown(
     try:  # at once, which is one look at the observations in place of one for each
         found = found if len(wanted) == 1 else observed(members)
     except (NotSitesError, NotConjugateError):
-        members, found = _grown_one_by_one(model, rv, wanted, below, observed)
+        found = _grown_one_by_one(model, found, wanted, below, observed)
     if not rows_only:  # what the mean of a function depends on is a hyperparameter
-        means = [kinds.mean_and_spread(x)[0] for x in members if kinds.is_function(x)]
-        kept = [x for x in members if kinds.is_function(x) or not affine.uses_values(means, x, [])]
-        if len(kept) < len(members):
-            members, found = kept, observed(kept)
-    return Block(members, predicted=graph_sites.predictions_of(model, members), **found.made())
+        means = [kinds.mean_and_spread(x)[0] for x in found.members if kinds.is_function(x)]
+        kept = [
+            x for x in found.members if kinds.is_function(x) or not affine.uses_values(means, x, [])
+        ]
+        found = found if len(kept) == len(found.members) else observed(kept)
+    return found._replace(predicted=graph_sites.predictions_of(model, found.members))
 
 
 def _grown_one_by_one(
     model: pm.Model,
-    rv: Any,
+    found: Block,
     others: list[Any],
     below: dict[Any, list[Any]],
-    observed: Callable[[list[Any]], _Observations],
-) -> tuple[list[Any], _Observations]:
-    found, members = observed([rv]), [rv]
+    observed: Callable[[list[Any]], Block],
+) -> Block:
     grows = True
     while grows:
         grows = False
         for other in others:
-            if not _beside(members, [other], below):
+            if not _beside(found.members, [other], below):
                 continue
-            joint = [x for x in model.free_RVs if x in members or x is other]
+            joint = [x for x in model.free_RVs if x in found.members or x is other]
             # A hyperparameter, or a function with other observations, stays outside.
             with suppress(NotSitesError, NotConjugateError):
-                found = observed(joint)
-                members, grows = joint, True
-    return members, found
+                found, grows = observed(joint), True
+    return found
 
 
 def _beside(members: list[Any], others: list[Any], below: dict[Any, list[Any]]) -> list[Any]:
@@ -354,15 +337,17 @@ def _observed(
     below: dict[Any, list[Any]],
     rows_only: bool = False,
     reach: Reach = Reach.ONE,
-) -> _Observations:
-    """Observations of members, and what of these they may see.
+) -> Block:
+    """Members with their observations, which may see so much of them.
 
     Raises
     ------
     NotSitesError
         Where one is neither in all the members that it depends on.
     """
-    found = _Observations([], [], [])
+    rows: list[graph_sites.Observed] = []
+    sites: list[graph_sites.ObservedSites] = []
+    potentials = []
     kids = [x for x in [*model.basic_RVs, *model.potentials] if any(x in below[m] for m in members)]
     gaussian = not any(kinds.is_function(x) for x in members)
     for child in kids:
@@ -374,38 +359,34 @@ def _observed(
         elif child in model.potentials and gaussian:
             try:
                 _refuse_other_potentials(model, child, used)
-                found.potentials.append(child)
+                potentials.append(child)
             except NotSitesError:
                 if reach is not Reach.COUPLED:
                     raise
-                found.sites.append(graph_sites.coupled_sites_of(model, child, used))
+                sites.append(graph_sites.coupled_sites_of(model, child, used))
         elif child not in model.observed_RVs:
             raise NotSitesError(
                 f"{child.name}, which depends on {used[0].name}, is not observed.",
                 "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True).",
             )
         else:
-            rows = graph_sites.recognised(model, child)
-            if rows is not None and _are_rows(rows, used, mixtures=rows_only):
-                found.observed.append(rows)
+            known = graph_sites.recognised(model, child)
+            if known is not None and _are_rows(known, used, mixtures=rows_only):
+                rows.append(known)
             elif rows_only:
                 raise NotSitesError(f"{child.name} is no rows in all of its variables.")
             else:
-                found.sites.append(_sites_of(model, child, used, reach))
-    if not found.observed and not found.sites:
+                try:
+                    own = graph_sites.sites_of(model, child, used, several=reach > Reach.ONE)
+                except NotSitesError:
+                    if reach is not Reach.COUPLED:
+                        raise
+                    own = graph_sites.coupled_sites_of(model, child, used)
+                sites.append(own)
+    if not rows and not sites:
         raise NotSitesError(f"{members[0].name} has no observations.")
-    return found
-
-
-def _sites_of(
-    model: pm.Model, child: Any, used: list[Any], reach: Reach
-) -> Callable[[], graph_sites.ObservedSites]:
-    try:
-        return graph_sites.sites_of(model, child, used, several=reach > Reach.ONE)
-    except NotSitesError:
-        if reach is not Reach.COUPLED:
-            raise
-        return graph_sites.coupled_sites_of(model, child, used)
+    # Sites of several predictors are the last.
+    return Block(members, rows, [], sorted(sites, key=lambda y: y.width > 1), potentials)
 
 
 def _are_rows(y: graph_sites.Observed, used: list[Any], mixtures: bool) -> bool:
@@ -510,7 +491,7 @@ class BlockGraph(NamedTuple):
 def block_graph(model: pm.Model, block: Block) -> BlockGraph:
     """Graphs of a block that is known."""
     members = kinds.as_members(model, block.members)
-    prior = joint_gaussian.joint_prior(members)
+    prior = kinds.joint_prior(members)
     origins = {x.value: x.origin for x in members}
 
     def predictor(graph: Any, shape: Any) -> dict[str, Any]:

@@ -18,10 +18,14 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.distribution_graph import DistributionGraph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._model.graph import affine, likelihoods, members
-from pymc_skewgp._model.graph import joint_gaussian as joint_gaussians
 from pymc_skewgp._model.graph.analysis import BlockGraph
-from pymc_skewgp._model.graph.data_rows import NoisyRows, block_diagonal, joined_rows
-from pymc_skewgp._model.graph.data_sites import RecognisedFamily, SitesOfData
+from pymc_skewgp._model.graph.data import (
+    NoisyRows,
+    RecognisedFamily,
+    SitesOfData,
+    block_diagonal,
+    joined_rows,
+)
 from pymc_skewgp._model.graph.sites import Observed, ObservedSites
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._observations.observations import DistinctRows, distinct_rows
@@ -39,9 +43,7 @@ _POINTS, _SPREAD, _SEED = 3, 0.3, 0
 _DENSEST, _SMALL = 0.2, 10**4
 
 
-def lean_terms(
-    model: pm.Model, terms: FactorTerms, joint: joint_gaussians.JointGaussian
-) -> FactorTerms:
+def lean_terms(model: pm.Model, terms: FactorTerms, joint: members.JointGaussian) -> FactorTerms:
     """Terms of white coordinates, by few operations.
 
     Parameters
@@ -189,7 +191,7 @@ def predictors_of(observed: Sequence[Any]) -> SiteDesign:
 
 def gaussian_terms(
     model: pm.Model, block: BlockGraph, potentials: Sequence[Any]
-) -> tuple[FactorTerms, joint_gaussians.JointGaussian]:
+) -> tuple[FactorTerms, members.JointGaussian]:
     """Terms of a block without a SkewGP, and its vector of white coordinates.
 
     Raises
@@ -200,13 +202,13 @@ def gaussian_terms(
         For intervals whose noise is shared.
     """
     A, a = predictors_of(block.all_observed)
-    prior = joint_gaussians.joint_prior_of(block.members)
-    potential = joint_gaussians.potentials_of(model, block.members, potentials)
+    prior = members.joint_prior_of(block.members)
+    potential = members.potentials_of(model, block.members, potentials)
     spread = np.zeros((0, 0))
     if any(member.is_flat for member in block.members):
         stiff = None if potential is None else prior.picked @ potential.precision @ prior.picked.T
         spread = _flat_spread(model, block, A @ prior.loose, stiff)
-    joint = joint_gaussians.joint_gaussian(prior, spread, potential)
+    joint = members.joint_gaussian(prior, spread, potential)
     rows = [noisy_rows(y) for y in block.observed]
     parts = [_whitened(y, row) for y, row in zip(block.observed, rows, strict=True)]
     if any(turn is not None for turn, _ in parts):

@@ -5,8 +5,7 @@ the latent variables, that all their ways to the log probability lead through, a
 are kept apart from there on.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -298,8 +297,8 @@ class _Split(NamedTuple):
 
 def sites_of(
     model: pm.Model, rv: Any, members: Sequence[Any], *, several: bool = False
-) -> Callable[[], ObservedSites]:
-    """An observed variable of a model as sites: refused at once, and made when that is called.
+) -> ObservedSites:
+    """An observed variable of a model as sites.
 
     Parameters
     ----------
@@ -318,16 +317,30 @@ def sites_of(
     """
     chosen = [x for x in model.free_RVs if x in members]
     split = _split(model, rv, _log_prob(model, rv), chosen, several)
-    return partial(_as_sites, model, rv, chosen, split)
+    values = model.rvs_to_values[rv]
+    shape = pt.stack(list(values.shape)[: split.log_prob.type.ndim] or [1])
+    predictor, k, whole = split.predictors[0], len(split.predictors), shape
+    if k > 1:
+        predictor = pt.stack([pt.broadcast_to(x, shape) for x in split.predictors], axis=-1)
+        whole = pt.concatenate([shape, [k]])
+    eta = pt.tensor("eta", dtype="float64", shape=(None,))
+    each = {x: eta if k == 1 else eta[i::k] for i, x in enumerate(split.etas)}
+    ndim = split.log_prob.type.ndim
+    if ndim != 1:
+        each = {x: own.reshape(shape, ndim=ndim) for x, own in each.items()}
+    log_prob = entrywise.rebuilt(split.log_prob, each)
+    log_prob = pt.broadcast_to(log_prob, shape).ravel()
+    own = [model.rvs_to_values[x] for x in chosen]
+    others = _hyperparameters(model, [predictor, log_prob], own)
+    place = first_quadratic(split.log_prob, split.etas) if k > 1 else None
+    return ObservedSites(rv.name, predictor, whole, eta, log_prob, values, others, k, place)
 
 
 # Entries of members that one log density may see: it has a matrix of second derivatives in them.
 MOST_COUPLED = 300
 
 
-def coupled_sites_of(
-    model: pm.Model, variable: Any, members: Sequence[Any]
-) -> Callable[[], ObservedSites]:
+def coupled_sites_of(model: pm.Model, variable: Any, members: Sequence[Any]) -> ObservedSites:
     """An observed variable, or a potential, as one function of all entries of members.
 
     Raises
@@ -337,7 +350,8 @@ def coupled_sites_of(
     """
     chosen = [x for x in model.free_RVs if x in members]
     shapes = [known_shape(x) for x in chosen]
-    size = sum(prod(shape) for shape in shapes)
+    sizes = [prod(shape) for shape in shapes]
+    size = sum(sizes)
     if size > MOST_COUPLED:
         raise NotSitesError(
             f"{variable.name} couples {size} entries of {' and '.join(x.name for x in chosen)}; "
@@ -357,22 +371,14 @@ def coupled_sites_of(
             f"PyTensor cannot differentiate the log density of {variable.name}: {error}",
             "Use pm.sample.",
         ) from error
-    return partial(_as_coupled, model, variable, values, shapes, total)
-
-
-def _as_coupled(
-    model: pm.Model, variable: Any, values: list[Any], shapes: list[tuple[int, ...]], total: Any
-) -> ObservedSites:
-    sizes = [prod(shape) for shape in shapes]
     predictor = pt.concatenate([x.ravel() for x in values])
-    eta = pt.tensor("eta", dtype="float64", shape=(sum(sizes),))
+    eta = pt.tensor("eta", dtype="float64", shape=(size,))
     ends = pairwise(accumulate(sizes, initial=0))
     pieces = [eta[i:j].reshape(own) for (i, j), own in zip(ends, shapes, strict=True)]
     log_prob = entrywise.rebuilt(total, dict(zip(values, pieces, strict=True)))[None]
     others, nothing = _hyperparameters(model, [log_prob], values), pt.constant(np.zeros(1))
-    k, shape = sum(sizes), pt.stack([predictor.shape[0]])
-    own = variable.name, predictor, shape, eta, log_prob, nothing, others, k
-    return ObservedSites(*own, is_coupled=True)
+    own = predictor, pt.stack([predictor.shape[0]]), eta, log_prob, nothing, others, size
+    return ObservedSites(variable.name, *own, is_coupled=True)
 
 
 def _hyperparameters(model: pm.Model, graphs: list[Any], own: list[Any]) -> list[Any]:
@@ -577,23 +583,3 @@ def _narrows(graph: Any, xs: Sequence[Any]) -> list[Any]:
             narrow.append(v)
         reach = max(reach, last[v])
     return [v for v in reversed(narrow) if affine.why_not_affine(v, xs) is None]
-
-
-def _as_sites(model: pm.Model, rv: Any, members: list[Any], split: _Split) -> ObservedSites:
-    values = model.rvs_to_values[rv]
-    shape = pt.stack(list(values.shape)[: split.log_prob.type.ndim] or [1])
-    predictor, k, whole = split.predictors[0], len(split.predictors), shape
-    if k > 1:
-        predictor = pt.stack([pt.broadcast_to(x, shape) for x in split.predictors], axis=-1)
-        whole = pt.concatenate([shape, [k]])
-    eta = pt.tensor("eta", dtype="float64", shape=(None,))
-    each = {x: eta if k == 1 else eta[i::k] for i, x in enumerate(split.etas)}
-    ndim = split.log_prob.type.ndim
-    if ndim != 1:
-        each = {x: own.reshape(shape, ndim=ndim) for x, own in each.items()}
-    log_prob = entrywise.rebuilt(split.log_prob, each)
-    log_prob = pt.broadcast_to(log_prob, shape).ravel()
-    own = [model.rvs_to_values[x] for x in members]
-    others = _hyperparameters(model, [predictor, log_prob], own)
-    place = first_quadratic(split.log_prob, split.etas) if k > 1 else None
-    return ObservedSites(rv.name, predictor, whole, eta, log_prob, values, others, k, place)

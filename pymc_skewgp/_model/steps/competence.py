@@ -9,17 +9,14 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import pymc as pm
-import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV
 
 from pymc_skewgp._errors import NotConjugateError, warnings_are_wanted
 from pymc_skewgp._model.distributions.unified_skew_normal import warn_of_other_step
 from pymc_skewgp._model.graph import analysis
 from pymc_skewgp._model.graph import sites as graph_sites
-from pymc_skewgp._model.graph.joint_gaussian import proper_joint
-from pymc_skewgp._model.graph.members import is_function
+from pymc_skewgp._model.graph.members import is_function, known_shape, proper_joint
 from pymc_skewgp._model.ops.densities import sun_of_process
-from pymc_skewgp._model.ops.plain_mode import PLAIN
 
 # Hyperparameters that the step of a block takes for itself, so that NUTS is not needed for them.
 #
@@ -73,20 +70,8 @@ def _moved(model: pm.Model, block: analysis.Block) -> list[Any]:
 
 
 def _n_entries(model: pm.Model, rvs: list[Any]) -> int:
-    return sum(n_entries(model, x) for x in rvs)
-
-
-def n_entries(model: pm.Model, rv: Any) -> int:
-    """Entries of a variable, more than enough where they are hard to count."""
-    known = model.rvs_to_values[rv].type.shape
-    if None not in known:
-        return prod(known)
-    infer_shape = getattr(rv.owner.op, "_infer_shape", None)
-    if infer_shape is None:
-        return _MOST + 1
-    shape = infer_shape(rv.owner.op.size_param(rv.owner), rv.owner.op.dist_params(rv.owner))
-    (size,) = model.replace_rvs_by_values([pt.prod(pt.stack(list(shape)))])
-    return int(size.eval(mode=PLAIN))
+    shapes = [(rv, model.rvs_to_values[rv].type.shape) for rv in rvs]
+    return sum(prod(known_shape(rv) if None in own else own) for rv, own in shapes)
 
 
 # Where `pm.sample` picks the step for sites: where NUTS has fewer effective draws a second. Each

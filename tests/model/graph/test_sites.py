@@ -201,7 +201,7 @@ def test_sites_of_a_model(case):
 def test_members_may_be_chosen():
     with pm.Model() as model:
         linear_terms()
-    sites = sites_of(model, model["y"], [model["f"]])()
+    sites = sites_of(model, model["y"], [model["f"]])
     assert {v.name for v in sites.hyperparameters} == {"b", "w"}
 
 
@@ -293,7 +293,7 @@ OTHERS = {
 def _sites(observed):
     with pm.Model() as model:
         observed(pm.Normal("f", shape=6))
-    known = sites_of_data(sites_of(model, model["y"], [model["f"]])())
+    known = sites_of_data(sites_of(model, model["y"], [model["f"]]))
     return known.family.at(known.y.eval(), ())
 
 
@@ -324,7 +324,7 @@ def test_data_that_are_exchanged_have_sites_of_their_own():
     with pm.Model() as model:
         f = pm.Normal("f", shape=3)
         pm.Poisson("y", pm.math.exp(f), observed=pm.Data("data", np.array([0, 1, 2])))
-    known = sites_of_data(sites_of(model, model["y"], [model["f"]])())
+    known = sites_of_data(sites_of(model, model["y"], [model["f"]]))
     x = np.array([[0.3, -1.0, 2.0]])
     for y in (np.array([0, 1, 2]), np.array([5, 1, 0])):
         pm.set_data({"data": y}, model=model)
