@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
@@ -209,20 +208,6 @@ def refuse_unknown_options(options: Mapping[str, Any]) -> None:
         raise TypeError(
             f"unexpected argument(s) {', '.join(unknown)}; what is passed on to the variable is "
             f"one of {', '.join(sorted(_VARIABLE_OPTIONS))}."
-        )
-
-
-def refuse_other_than_gp_objects(cov_func: Any, mean_func: Any) -> None:
-    """Raise unless both are ``pm.gp`` objects."""
-    if not isinstance(cov_func, pm.gp.cov.BaseCovariance):
-        raise TypeError(
-            f"cov_func must be a pm.gp.cov object, got {type(cov_func).__name__}; a function "
-            "of arrays goes to SkewGPPosterior."
-        )
-    if not isinstance(mean_func, pm.gp.mean.Mean):
-        raise TypeError(
-            f"mean_func must be a pm.gp.mean object, got {type(mean_func).__name__}; for a "
-            "number use pm.gp.mean.Constant."
         )
 
 

@@ -550,15 +550,11 @@ def _moved(
         and not kinds.is_function(other)
     ]
     of_prior = set(graph_inputs([*prior]))
-    spread = [graph for y in rows for graph in (y.rows.lower, y.rows.upper, y.rows.noise)]
+    spread = [x for y in rows for x in (y.rows.lower, y.rows.upper, y.rows.noise)]
     upstream = of_prior.union(graph_inputs([*spread, *(y.log_prob for y in sites)]))
     designs = [x for own in (rows, sites) for y in own for x in (y.A, y.a)]
-    upstream.update(value for value in graph_inputs(designs) if _is_short(value))
+    shapes = {value: getattr(value.type, "shape", (None,)) for value in graph_inputs(designs)}
+    upstream.update(x for x, own in shapes.items() if None not in own and prod(own) <= _FEW)
     mixed = [x for y in rows if y.rows.mixture for x in (y.rows.noise, *y.rows.parameters)]
     alone = set(graph_inputs(mixed)) - of_prior
     return [x for x in free if x in upstream], [x for x in free if x in alone]
-
-
-def _is_short(value: Any) -> bool:
-    known = getattr(value.type, "shape", (None,))
-    return None not in known and prod(known) <= _FEW

@@ -285,7 +285,14 @@ def known_data(
     known = _with_numbers(likelihood, random, y)
     data = known.as_data(y, X.shape[0])
     if known.has_data:
-        _refuse_unknown_censoring(likelihood, random, data)
+        for name, censored in (("lower", np.isneginf), ("upper", np.isposinf)):
+            if name in random and not censored(data).any():
+                sign = "-" if name == "lower" else ""
+                raise ValueError(
+                    f"{name} of {type(likelihood).__name__} is a random variable, so that no y can "
+                    f"equal it: mark values that are censored there by {sign}np.inf in y. There "
+                    "are none."
+                )
     if isinstance(known, MultinomialProbit):  # a part of the data may lack a class
         known = replace(known, n_classes=known.n_functions(data))
     if weights is None:
@@ -293,17 +300,6 @@ def known_data(
     if not known.has_data:
         raise ValueError(f"weights are of data, and {known!r} has none: leave them out.")
     return KnownData(X, data, known, random, as_weights("weights", weights, len(data)))
-
-
-def _refuse_unknown_censoring(likelihood: Any, random: Mapping[str, Any], y: Data) -> None:
-    for name, censored in (("lower", np.isneginf), ("upper", np.isposinf)):
-        if name in random and not censored(y).any():
-            sign = "-" if name == "lower" else ""
-            raise ValueError(
-                f"{name} of {type(likelihood).__name__} is a random variable, so that no y can "
-                f"equal it: mark values that are censored there by {sign}np.inf in y. There are "
-                "none."
-            )
 
 
 def _with_numbers(likelihood: Likelihood, random: dict[str, Any], y: Any) -> Likelihood:
@@ -703,7 +699,10 @@ def canonical(sites: factors.SitesGiven) -> factors.SitesGiven | None:
     if not np.isfinite(values[:3]).all():
         return None
     below, here, above = values[:3]
-    for kappa, slopes in ((softplus, logistic_with_slope), (np.exp, _exp_with_slope)):
+    for kappa, slopes in (
+        (softplus, logistic_with_slope),
+        (np.exp, lambda eta: (np.exp(eta),) * 2),
+    ):
         k = kappa(np.array([-1.0, 0.0, 1.0]))
         n = _rounded(-(above + below - 2.0 * here) / (k[2] + k[0] - 2.0 * k[1]))
         s = _rounded(0.5 * (above - below + n * (k[2] - k[0])))
@@ -715,11 +714,6 @@ def canonical(sites: factors.SitesGiven) -> factors.SitesGiven | None:
         if (off <= _ROUND_OFF * size).all() and (n >= 0.0).all():
             return found
     return None
-
-
-def _exp_with_slope(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-    mean = np.exp(eta)
-    return mean, mean
 
 
 def _rounded(x: Any) -> FloatArray:

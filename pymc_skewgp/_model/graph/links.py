@@ -1,6 +1,7 @@
 """Probabilities in a graph that are a + b Phi(eta), however written, or of ``pm.OrderedProbit``."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -247,14 +248,9 @@ def _arguments_of_all(p: Any) -> tuple[Any, Any, Any] | None:
     eta = difference.inputs[0].owner.inputs[0]
     for cutpoints in _without_expansion(difference.inputs[1]):
         for sigma in _without_expansion(standardised.inputs[1]):
-            if cutpoints.type.ndim and _is_made_of(p, eta, cutpoints, sigma):
-                return eta, cutpoints, sigma
+            # Elsewhere dimensions do not fit.
+            with suppress(ValueError, TypeError, IndexError):
+                rebuilt = pm.OrderedProbit.compute_p(eta, cutpoints, sigma)
+                if cutpoints.type.ndim and equal_computations([p], [rebuilt]):
+                    return eta, cutpoints, sigma
     return None
-
-
-def _is_made_of(p: Any, eta: Any, cutpoints: Any, sigma: Any) -> bool:
-    try:
-        rebuilt = pm.OrderedProbit.compute_p(eta, cutpoints, sigma)
-    except (ValueError, TypeError, IndexError):  # dimensions that do not fit
-        return False
-    return bool(equal_computations([p], [rebuilt]))

@@ -15,7 +15,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.distribution import PartialObservedRV
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
@@ -201,8 +201,13 @@ def predictions_of(model: pm.Model, members: Sequence[Any]) -> list[Any]:
 
 def children(model: pm.Model, rv: Any) -> list[Any]:
     """Variables and potentials of the model that depend on `rv`, with no other in between."""
-    others = [other for other in [*model.basic_RVs, *model.potentials] if other is not rv]
-    return [other for other in others if _depends_directly(other, rv, model)]
+    found = []
+    for other in [*model.basic_RVs, *model.potentials]:
+        blockers = [v for v in model.basic_RVs if v is not other]
+        inputs = [] if other is rv or other.owner is None else other.owner.inputs
+        if affine.uses_values(inputs, rv, blockers):
+            found.append(other)
+    return found
 
 
 def recognised(model: pm.Model, other: Any) -> Observed | None:
@@ -221,15 +226,6 @@ def outside_predictor(rows: likelihoods.RowGraphs, rv: Any) -> bool:
     """Whether a variable enters the noise or the limits of rows."""
     rest = [x for x in rows.graphs if x is not rows.predictor]
     return affine.uses_values(rest, rv, [])
-
-
-def _depends_directly(other: Variable, rv: Variable, model: pm.Model) -> bool:
-    """Whether a path leads from `rv` to `other` that meets no other variable of the model."""
-    if other.owner is None:
-        return False
-    return affine.uses_values(
-        other.owner.inputs, rv, [v for v in model.basic_RVs if v is not other]
-    )
 
 
 _REMEDY = "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True)."
