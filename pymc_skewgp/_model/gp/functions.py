@@ -7,7 +7,7 @@ are differentiated by PyTensor: one tangent, a unit vector in every row, gives e
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import product
 from math import comb, factorial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import cloudpickle
 import numpy as np
@@ -41,21 +41,6 @@ from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kind
 _TINY = 1e-60
 
 
-class Radial(NamedTuple):
-    """A kernel of the distance.
-
-    Attributes
-    ----------
-    smoothness : float
-        How often its functions can be differentiated.
-    of_distance : callable
-        The m-th derivative of h, as a function of (kernel, m, s).
-    """
-
-    smoothness: float
-    of_distance: Callable[[Any, int, Any], Any]
-
-
 def radial_derivative(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative) -> Any:
     """Covariance of a derivative of f at `X` with another one at `Xs`, as a graph (n, m)."""
     difference = _differences(kernel, X, Xs)
@@ -68,7 +53,7 @@ def radial_derivative(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Der
             i = list(kernel.active_dims).index(feature)
             orders[i] = orders.get(i, 0) + order
             scale = scale / scales[i] ** order
-    of_distance = RADIAL[type(kernel)].of_distance
+    _, of_distance = RADIAL[type(kernel)]
     total: Any = 0.0
     for halves in product(*(range(n // 2 + 1) for n in orders.values())):
         term: Any = 1.0
@@ -131,13 +116,14 @@ def _after_root(m: int, r: Any, half: float) -> Any:
     raise NotImplementedError(f"derivative {m} of exp(-r) is not needed by any kernel here")
 
 
-RADIAL = {
-    pm_cov.ExpQuad: Radial(np.inf, _exp_quad),
-    pm_cov.RatQuad: Radial(np.inf, _rat_quad),
-    pm_cov.Matern52: Radial(2, _matern52),
-    pm_cov.Matern32: Radial(1, _matern32),
-    pm_cov.Matern12: Radial(0, _exponential),
-    pm_cov.Exponential: Radial(0, _exponential),
+# How often their functions can be differentiated, and the m-th derivative of h: of (kernel, m, s).
+RADIAL: dict[type, tuple[float, Callable[[Any, int, Any], Any]]] = {
+    pm_cov.ExpQuad: (np.inf, _exp_quad),
+    pm_cov.RatQuad: (np.inf, _rat_quad),
+    pm_cov.Matern52: (2, _matern52),
+    pm_cov.Matern32: (1, _matern32),
+    pm_cov.Matern12: (0, _exponential),
+    pm_cov.Exponential: (0, _exponential),
 }
 
 _SMOOTH = "use ExpQuad, RatQuad or Matern52"
@@ -258,7 +244,7 @@ def _of_known(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative)
         angle = 2.0 * np.pi * _differences(kernel, X, Xs)[:, :, 0]
         rate = 2.0 * np.pi / (pt.ones(1) * kernel.ls)[0]
         return (-1.0) ** right.order * rate**n * pt.cos(angle + 0.5 * np.pi * n)
-    smoothness = RADIAL[type(kernel)].smoothness
+    smoothness, _ = RADIAL[type(kernel)]
     wanted = max(left.order, right.order)
     if wanted > smoothness:
         times = {0: "at no point", 1: "once only", 2: "twice only"}[int(smoothness)]

@@ -210,18 +210,13 @@ def stays_in_place(graph: Variable, x: Any) -> bool:
     """Whether a vector graph is x plus something by construction, entry by entry."""
     if x.type.shape == (1,):  # which an offset may stretch
         return False
-    found = {x}
-    for node in io_toposort([x], [graph]):
-        places = [i for i, variable in enumerate(node.inputs) if variable in found]
-        if not places or isinstance(node.op, Shape | Shape_i):
-            continue
+    for node, places in followed([graph], [x]):
         kind = node.op.scalar_op if isinstance(node.op, Elemwise) else None
         first = places == [0] and (
             isinstance(kind, scalar.Sub | scalar.Identity) or isinstance(node.op, _IN_PLACE)
         )
         if not first and not (isinstance(kind, scalar.Add) and len(places) == 1):
             return False
-        found.update(node.outputs)
     return bool(graph.type.ndim == 1)
 
 
@@ -420,9 +415,7 @@ def _first_late(graph: Any, xs: Sequence[Any]) -> Apply | None:
     """First operation that arranges the entries of a function that is not affine in `xs`."""
     found: set[Variable] = set(xs)
     curved: set[Variable] = set()
-    for node in io_toposort(list(xs), [graph]):
-        if found.isdisjoint(node.inputs) or isinstance(node.op, Shape | Shape_i):
-            continue
+    for node, _ in followed([graph], xs):
         found.update(node.outputs)
         if not curved.isdisjoint(node.inputs) or why_not_affine(node.outputs[0], xs) is not None:
             curved.update(node.outputs)

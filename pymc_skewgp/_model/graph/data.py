@@ -409,10 +409,8 @@ def joined_rows(parts: Sequence[NoisyRows]) -> NoisyRows:
     )
     counts = None
     if any(x.counts is not None for x in parts):
-        one = [
-            pt.ones_like(x.lower, dtype="float64") if x.counts is None else x.counts for x in parts
-        ]
-        counts = pt.concatenate([pt.cast(x, "float64") for x in one])
+        own = (pt.ones_like(x.lower) if x.counts is None else x.counts for x in parts)
+        counts = pt.concatenate([pt.cast(x, "float64") for x in own])
     log_constant = sum(x.log_constant for x in parts)
     constrained = any(x.constrained for x in parts)
     return NoisyRows(S, lower, upper, value, log_constant, constrained, counts)
