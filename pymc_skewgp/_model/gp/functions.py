@@ -126,6 +126,8 @@ RADIAL: dict[type, tuple[float, Callable[[Any, int, Any], Any]]] = {
     pm_cov.Exponential: (0, _exponential),
 }
 
+# Functions of their active columns alone, beside kernels of the distance.
+_OF_ACTIVE = (pm_cov.Linear, pm_cov.Cosine, pm_cov.Coregion)
 _SMOOTH = "use ExpQuad, RatQuad or Matern52"
 
 
@@ -186,14 +188,14 @@ def _derivative(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivativ
             "is noise, which has no derivative: leave it out of the kernel, and give noise of the "
             "data to their likelihood, as in Gaussian(sigma)",
         )
-    if type(kernel) in RADIAL or isinstance(kernel, pm_cov.Cosine | pm_cov.Coregion):
+    if type(kernel) in RADIAL or isinstance(kernel, _OF_ACTIVE):
         if any(side.order and side.feature not in kernel.active_dims for side in (left, right)):
             return pt.zeros((X.shape[0], Xs.shape[0]))
         return _of_known(kernel, X, Xs, left, right)
     _refuse(
         kernel,
         "has no derivative here, which sums and products of ExpQuad, RatQuad, Matern52, Matern32, "
-        "Cosine and numbers have: a linear trend goes into mean_func",
+        "Linear, Cosine and numbers have",
     )
 
 
@@ -235,6 +237,16 @@ def _of_constant(factor: Any, X: Any, Xs: Any, left: Derivative, right: Derivati
 
 
 def _of_known(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative) -> Any:
+    if isinstance(kernel, pm_cov.Linear):
+        if max(left.order, right.order) > 1:
+            return pt.zeros((X.shape[0], Xs.shape[0]))
+        dims = kernel.active_dims
+        sides = []
+        for x, (feature, order) in ((X, left), (Xs, right)):
+            own = (pt.as_tensor_variable(x) - kernel.c)[:, dims]
+            unit = np.asarray(dims) == feature
+            sides.append(pt.zeros_like(own) + unit * 1.0 if order else own)
+        return sides[0] @ sides[1].T
     if isinstance(kernel, pm_cov.Coregion):
         _refuse(kernel, "is a function of labels: take the derivative in another feature")
     if isinstance(kernel, pm_cov.Cosine):
