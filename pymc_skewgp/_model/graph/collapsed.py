@@ -612,11 +612,8 @@ def pymc_model(model: Any) -> Any:
     They are where data see them in a product, or as several predictors.
     """
     model = unwrapped(model)
-    return _with_gaussian_functions(model) if isinstance(model, pm.Model) else model
-
-
-def _with_gaussian_functions(model: pm.Model) -> pm.Model:
-    """The model, or the same with functions that are not jointly conjugate by their Gaussians."""
+    if not isinstance(model, pm.Model):
+        return model
     plain = [
         rv
         for rv in model.free_RVs

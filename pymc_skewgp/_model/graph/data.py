@@ -171,8 +171,9 @@ class KnownData(Known):
         """The same for some of the data."""
         table = self.whole if chosen.size == self.X.shape[0] else self._table(chosen)
         if table.design is not None:
-            design = _dense_design(table.design, chosen.size * self.n_functions)
-            table = table._replace(design=design)
+            design = _dense(table.design)
+            missing = chosen.size * self.n_functions - design.shape[1]
+            table = table._replace(design=np.pad(design, ((0, 0), (0, missing))))
         return tuple(_dense(x) for x in (self.X[chosen], *table.arrays))
 
     def _table(self, chosen: NDArray[Any]) -> RowTable:
@@ -356,12 +357,6 @@ def _beyond(likelihood: Any, random: dict[str, Any], y: Any, name: str) -> float
 def _dense(matrix: Any) -> FloatArray:
     found: FloatArray = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
     return found
-
-
-def _dense_design(design: Any, n_values: int) -> FloatArray:
-    dense = _dense(design)
-    missing = n_values - dense.shape[1]
-    return np.pad(dense, ((0, 0), (0, missing))) if missing else dense
 
 
 def _times_variance(noise: Any, sigma: Any) -> Any:

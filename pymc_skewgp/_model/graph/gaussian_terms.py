@@ -62,7 +62,8 @@ def lean_terms(model: pm.Model, terms: FactorTerms, joint: members.JointGaussian
         a = pt.concatenate([pt.zeros(one.size), a[k:]])
         A = A[pt.concatenate([one, pt.arange(k, A.shape[0])])]
         known = None if known is None else np.concatenate([known[one], known[k:]])
-    if known is not None and _is_sparse(known):
+    n_entries = 0 if known is None else np.count_nonzero(known)
+    if known is not None and known.size > _SMALL and n_entries < _DENSEST * known.size:
         W = sparse.as_sparse_variable(csr_matrix(known))
         offset = a + sparse.structured_dot(W, joint.mean[:, None])[:, 0]
         return terms._replace(factor=sparse.structured_dot(W, joint.factor), offset=offset)
@@ -71,7 +72,7 @@ def lean_terms(model: pm.Model, terms: FactorTerms, joint: members.JointGaussian
     factor, scales = joint.factor, None
     if known is None and _is_known(factor):
         scales = np.asarray(factor.eval(mode=PLAIN), dtype=np.float64)
-    if scales is not None and _is_diagonal(scales):
+    if scales is not None and np.array_equal(scales, np.diag(np.diagonal(scales))):
         return terms._replace(factor=A * scales.diagonal(), offset=a + A @ joint.mean)
     return terms._replace(factor=A @ factor, offset=a + A @ joint.mean)
 
@@ -128,16 +129,6 @@ def _is_known(matrix: Any) -> bool:
     """Whether no variables are in it."""
     inputs = graph_inputs([matrix])
     return all(isinstance(x, Constant) or hasattr(x, "get_value") for x in inputs)
-
-
-def _is_sparse(matrix: FloatArray) -> bool:
-    return bool(matrix.size > _SMALL and np.count_nonzero(matrix) < _DENSEST * matrix.size)
-
-
-def _is_diagonal(matrix: FloatArray) -> bool:
-    if matrix.shape[0] != matrix.shape[1]:
-        return False
-    return bool(np.count_nonzero(matrix) == np.count_nonzero(matrix.diagonal()))
 
 
 # Sites found in a model as what evidences and steps need: of the whole vector of a block.

@@ -90,7 +90,19 @@ def find_observed(model: pm.Model, rv: Any) -> list[Observed]:
     name = getattr(rv, "name", None)
     if rv not in model.free_RVs:
         raise NotConjugateError(f"{name} is not a free random variable of the model.")
-    _refuse_other_functions(model, rv)
+    if not isinstance(rv.owner.op, UnifiedSkewNormalRV):
+        raise NotConjugateError(
+            f"{rv.name} is a {distribution_name(rv)} variable; ConjugateStep and LinESS sample "
+            "latent functions made by SkewGP.prior or UnifiedSkewNormal."
+        )
+    parameters = rv.owner.op.dist_params(rv.owner)
+    if rv.type.ndim != 1 or tuple(p.type.ndim for p in parameters) != _CORE_NDIMS:
+        raise NotConjugateError(
+            f"{rv.name} has batch dimensions: its {rv.type.ndim} are too many.",
+            "Make a variable of each vector.",
+        )
+    if model.rvs_to_transforms[rv] is not None:
+        raise NotConjugateError(f"{rv.name} has a transform.", "Leave transform out.")
     found = []
     below = children(model, rv)
     for other in below:
@@ -113,22 +125,6 @@ def distribution_name(variable: Any) -> str:
         return f"{distribution_name(variable.owner.inputs[0])} with masked entries"
     name: str = getattr(op, "_print_name", (type(op).__name__.removesuffix("RV"),))[0]
     return name
-
-
-def _refuse_other_functions(model: pm.Model, rv: Any) -> None:
-    if not isinstance(rv.owner.op, UnifiedSkewNormalRV):
-        raise NotConjugateError(
-            f"{rv.name} is a {distribution_name(rv)} variable; ConjugateStep and LinESS sample "
-            "latent functions made by SkewGP.prior or UnifiedSkewNormal."
-        )
-    parameters = rv.owner.op.dist_params(rv.owner)
-    if rv.type.ndim != 1 or tuple(p.type.ndim for p in parameters) != _CORE_NDIMS:
-        raise NotConjugateError(
-            f"{rv.name} has batch dimensions: its {rv.type.ndim} are too many.",
-            "Make a variable of each vector.",
-        )
-    if model.rvs_to_transforms[rv] is not None:
-        raise NotConjugateError(f"{rv.name} has a transform.", "Leave transform out.")
 
 
 def _observed_as_rows(model: pm.Model, rv: Any, other: Any) -> Observed:
