@@ -1,7 +1,8 @@
 """``pm.gp`` covariances and means as functions of arrays, and of their derivatives as graphs.
 
-Sums and products of kernels are taken apart, and kernels of the distance have closed forms. Means
-are differentiated by PyTensor: one tangent, a unit vector in every row, gives every derivative.
+Sums and products of kernels are taken apart, kernels of the distance have closed forms, and the
+others are differentiated by PyTensor: entry (i, j) of a kernel's matrix depends on row i of X and
+row j of Xs alone, so that one tangent, a unit vector in every row, gives every entry's derivative.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -11,18 +12,22 @@ from typing import Any, NoReturn
 
 import cloudpickle
 import numpy as np
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.gp import cov as pm_cov
 from pymc.gp.hsgp_approx import calc_eigenvalues
 from pytensor.gradient import pushforward
+from pytensor.graph.basic import Apply
 from pytensor.graph.replace import graph_replace
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, apply_ancestors
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.type import RandomType
 
 from pymc_skewgp._errors import ApproximationError, NotDifferentiableError
 from pymc_skewgp._model.ops.plain_mode import plain_function
 from pymc_skewgp._observations.likelihood import Derivative
 from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
+from pymc_skewgp.cov import NeuralNetwork
 
 # Derivatives of kernels of the scaled distance, in closed form.
 #
@@ -115,9 +120,22 @@ _SMOOTHNESS = {
     **{pm_cov.Matern52: 2, pm_cov.Matern32: 1, pm_cov.Matern12: 0, pm_cov.Exponential: 0},
 }
 
-# Functions of their active columns alone, beside kernels of the distance.
-_OF_ACTIVE = (pm_cov.Linear, pm_cov.Cosine, pm_cov.Coregion)
 _SMOOTH = "use ExpQuad, RatQuad or Matern52"
+
+
+# Known to be smooth as their graphs have them, apart from the kernels inside of them.
+_AUTOMATIC = (
+    pm_cov.Linear,
+    pm_cov.Periodic,
+    pm_cov.Gibbs,
+    pm_cov.ScaledCov,
+    pm_cov.WarpedInput,
+    pm_cov.WrappedPeriodic,
+    pm_cov.Exponentiated,
+    pm_cov.Kron,
+    NeuralNetwork,
+)
+_WITH_A_KINK = (ps.Abs, ps.Sqrt)
 
 
 def derivative_covariance(
@@ -151,11 +169,8 @@ def derivative_mean(mean_func: Any, X: Any, derivative: Derivative) -> Any:
     inputs = pt.matrix("X", shape=X.type.shape)
     value = pt.as_tensor_variable(mean_func(inputs)).flatten()
     value = pt.broadcast_to(value, (inputs.shape[0],))
-    tangent = pt.set_subtensor(pt.zeros_like(inputs)[:, derivative.feature], 1.0)
     for _ in range(derivative.order):
-        if inputs not in ancestors([value]):
-            return pt.zeros_like(X[:, 0])
-        value = pushforward(value, inputs, tangent, disconnected_outputs="ignore")
+        value = _pushed_forward(value, inputs, derivative.feature)
     return graph_replace(value, {inputs: X}, strict=False)
 
 
@@ -177,15 +192,11 @@ def _derivative(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivativ
             "is noise, which has no derivative: leave it out of the kernel, and give noise of the "
             "data to their likelihood, as in Gaussian(sigma)",
         )
-    if type(kernel) in _SMOOTHNESS or isinstance(kernel, _OF_ACTIVE):
+    if type(kernel) in _SMOOTHNESS or isinstance(kernel, pm_cov.Cosine | pm_cov.Coregion):
         if any(side.order and side.feature not in kernel.active_dims for side in (left, right)):
             return pt.zeros((X.shape[0], Xs.shape[0]))
         return _of_known(kernel, X, Xs, left, right)
-    _refuse(
-        kernel,
-        "has no derivative here, which sums and products of ExpQuad, RatQuad, Matern52, Matern32, "
-        "Linear, Cosine and numbers have",
-    )
+    return _automatic(kernel, X, Xs, left, right)
 
 
 def _of_product(factors: list[Any], X: Any, Xs: Any, left: Derivative, right: Derivative) -> Any:
@@ -226,16 +237,6 @@ def _of_constant(factor: Any, X: Any, Xs: Any, left: Derivative, right: Derivati
 
 
 def _of_known(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative) -> Any:
-    if isinstance(kernel, pm_cov.Linear):
-        if max(left.order, right.order) > 1:
-            return pt.zeros((X.shape[0], Xs.shape[0]))
-        dims = kernel.active_dims
-        sides = []
-        for x, (feature, order) in ((X, left), (Xs, right)):
-            own = (pt.as_tensor_variable(x) - kernel.c)[:, dims]
-            unit = np.asarray(dims) == feature
-            sides.append(pt.zeros_like(own) + unit * 1.0 if order else own)
-        return sides[0] @ sides[1].T
     if isinstance(kernel, pm_cov.Coregion):
         _refuse(kernel, "is a function of labels: take the derivative in another feature")
     if isinstance(kernel, pm_cov.Cosine):
@@ -255,6 +256,51 @@ def _of_known(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative)
             f"{_SMOOTH if wanted <= 2 else 'use ExpQuad or RatQuad'}",
         )
     return radial_derivative(kernel, X, Xs, left, right)
+
+
+def _automatic(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative) -> Any:
+    for inner in _inside(kernel):
+        if isinstance(inner, pm_cov.WhiteNoise | pm_cov.Cosine) or (
+            _SMOOTHNESS.get(type(inner), np.inf) < 3
+        ):
+            _refuse(inner, f"inside of {type(kernel).__name__} has no derivative here: {_SMOOTH}")
+    inputs = [pt.matrix(name, shape=x.type.shape) for name, x in (("X", X), ("Xs", Xs))]
+    value = kernel(*inputs)
+    if not isinstance(kernel, _AUTOMATIC) and next(_elementwise(value, _WITH_A_KINK), None):
+        _refuse(
+            kernel,
+            "has a root or an absolute value in its graph, and is not known to be differentiable: "
+            f"write it as a function of squares, or {_SMOOTH}",
+        )
+    # What PyMC clips is a squared distance; its derivative at 0 would be lost.
+    clipped = {n.outputs[0]: n.inputs[0] for n in _elementwise(value, (ps.Clip,))}
+    value = graph_replace(value, clipped) if clipped else value
+    for x, side in zip(inputs, (left, right), strict=True):
+        for _ in range(side.order):
+            value = _pushed_forward(value, x, side.feature)
+    return graph_replace(value, dict(zip(inputs, (X, Xs), strict=True)), strict=False)
+
+
+def _pushed_forward(value: Any, inputs: Any, feature: int) -> Any:
+    if inputs not in ancestors([value]):
+        return pt.zeros_like(value)
+    tangent = pt.set_subtensor(pt.zeros_like(inputs)[:, feature], 1.0)
+    return pushforward(value, inputs, tangent, disconnected_outputs="ignore")
+
+
+def _inside(kernel: Any) -> Iterator[Any]:
+    """The kernels that a kernel is made of."""
+    found = [getattr(kernel, name, None) for name in ("cov_func", "kernel")]
+    for inner in (*found, *getattr(kernel, "_factor_list", ())):
+        if isinstance(inner, pm_cov.BaseCovariance):
+            yield inner
+            yield from _inside(inner)
+
+
+def _elementwise(value: Any, kinds: tuple[type, ...]) -> Iterator[Apply]:
+    for node in apply_ancestors([value]):
+        if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, kinds):
+            yield node
 
 
 def _refuse(kernel: Any, why: str) -> NoReturn:
