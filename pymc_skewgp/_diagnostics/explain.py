@@ -19,7 +19,7 @@ from pymc_skewgp._learn.averaging.modes import Evaluations, n_restarts, proper_m
 from pymc_skewgp._learn.averaging.points import N_CANDIDATES, run_tasks
 from pymc_skewgp._learn.averaging.problem import IntegrationProblem, problem_of_model
 from pymc_skewgp._learn.optimizers import NoValueError
-from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
+from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import ModelParts, parts_of_model, pymc_model
 from pymc_skewgp._model.graph.members import Member
 from pymc_skewgp._model.graph.sites import distribution_name
@@ -250,7 +250,9 @@ def _of_block(
     for member in block.members:
         add(member.name, f"block {number}", _of_member(member))
     for y in block.observed:
-        add(y.name, "intervals" if y.value is None else "points", f"{of_block}: {_of_rows(y)}")
+        shared = ", their noise shared" if y.rows.noise.type.ndim > 1 else ""
+        note = f"{of_block}: {y.likelihood.name} rows{shared}"
+        add(y.name, "intervals" if y.rows.value is None else "points", note)
     for known in block.sites:
         seen = "one predictor" if known.width == 1 else f"{known.width} predictors"
         if known.is_coupled:
@@ -277,11 +279,6 @@ def _of_member(member: Member) -> str:
     if member.is_flat:
         return "flat: of density 1 in the evidence"
     return "Gaussian" if member.log_constant is None else "Gaussian by its own log density"
-
-
-def _of_rows(y: ObservedRows) -> str:
-    shared = ", their noise shared" if y.S.type.ndim > 1 else ""
-    return f"{y.likelihood.name} rows{shared}"
 
 
 def _of_other(

@@ -28,7 +28,7 @@ from pymc_skewgp._learn.rows.rows_objective import warn_of_learnt, why_not_by_ro
 from pymc_skewgp._learn.search import random_batches
 from pymc_skewgp._limits import progress, refuse_too_many_rows, stage
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.graph.data_sites import known_of
+from pymc_skewgp._model.graph.data import known_of
 from pymc_skewgp._observations.binary import BernoulliProbit, probability_sd
 from pymc_skewgp._observations.likelihood import refuse_rows
 from pymc_skewgp._observations.weighted import Weighted

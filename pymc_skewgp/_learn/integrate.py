@@ -24,7 +24,7 @@ from pymc_skewgp._limits import announce_exact_average, progress
 from pymc_skewgp._model.gp.latent_draws import DrawFunction, data_as_sampled, posterior_draws
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import as_fitted, evidences_of_variables, pymc_model
-from pymc_skewgp._model.graph.data_sites import sites_at
+from pymc_skewgp._model.graph.data import sites_at
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms, evidence_estimate

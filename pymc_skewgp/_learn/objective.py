@@ -25,8 +25,8 @@ from pymc_skewgp._learn.optimizers import NoValueError
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
-from pymc_skewgp._model.graph.data_sites import SitesOfData, sites_at
-from pymc_skewgp._model.graph.joint_gaussian import proper_joint
+from pymc_skewgp._model.graph.data import SitesOfData, sites_at
+from pymc_skewgp._model.graph.members import proper_joint
 from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function, untraced
 from pymc_skewgp._observations.sites import SitesGiven
@@ -264,10 +264,9 @@ def _singular_prior(model: pm.Model, block: BlockGraph, values: Mapping[str, Any
 
 def _bad_predictor(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
     """An observed variable whose predictor is not finite."""
-    observed: list[Any] = [*block.observed, *block.sites]
-    for y in observed:
-        graphs = [y.a] if y.A is None else [y.a, y.A]
-        if not all(np.isfinite(found).all() for found in _evaluated(model, graphs, values)):
+    for y in block.all_observed:
+        found = _evaluated(model, [y.a, y.A], values)
+        if not all(np.isfinite(x).all() for x in found):
             return (
                 f"the predictor of {y.name} is not finite: look for missing values (NaN) and "
                 "infinities in what it is computed from, such as a covariate, and leave these rows "
@@ -278,7 +277,7 @@ def _bad_predictor(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]
 
 def _bad_observations(model: pm.Model, block: BlockGraph, values: Mapping[str, Any]) -> str | None:
     """An observed variable that has no density where the search begins."""
-    for name in [*(y.name for y in block.observed), *(y.name for y in block.sites)]:
+    for name in [y.name for y in block.all_observed]:
         rv = model[name]
         kind = f"{name}, a {distribution_name(rv)} variable,"
         begins = "with the values that the other variables start from"

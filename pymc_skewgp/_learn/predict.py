@@ -19,7 +19,7 @@ from pymc_skewgp._learn.problem import (
     names_of_likelihoods,
 )
 from pymc_skewgp._limits import progress
-from pymc_skewgp._model.gp import latent_draws, new_inputs
+from pymc_skewgp._model.gp import latent_draws
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt, data_of_model
@@ -228,7 +228,7 @@ def _predicted(
         return predictions_of_model(given.model_of(idata), idata, Xnew, probs, rng)
     process, known = given.process_of(idata, Xnew)
     wanted = latent_draws.Wanted(given.name, None, probs, False, how.n_candidates, rng)
-    tree = new_inputs.latent_of(process, idata, Xnew, known, wanted, of_rows)
+    tree = latent_draws.latent_of(process, idata, Xnew, known, wanted, of_rows)
     return DataTree.from_dict({group: tree[group].to_dataset() for group in _GROUPS})
 
 
@@ -303,14 +303,14 @@ class _Given(NamedTuple):
             if gp.approximation not in (None, "auto") or int(Observed(of)) > MOST_DENSE_ROWS:
                 raise ValueError(_OF_MANY_ROWS)
             own = data_of_model(gp, of.X, of.y, of.likelihood, of.coregion)
-            if not new_inputs.has_functions(idata, own, self.name):
+            if not latent_draws.has_functions(idata, own, self.name):
                 raise ValueError(_OF_MANY_ROWS)
             return gp, own
         gp.refuse_approximation("predict from draws")
-        data = new_inputs.given_data(gp, self.X, self.y, self.likelihood, self.coregion)
+        data = latent_draws.given_data(gp, self.X, self.y, self.likelihood, self.coregion)
         if data is not None:
             return gp, data
-        if new_inputs.function_in(gp, idata, self.name) is None and not gp._data:
+        if latent_draws.function_in(gp, idata, self.name) is None and not gp._data:
             return gp, self._stored(gp, idata)
         if self.likelihood is not None:
             raise ValueError(

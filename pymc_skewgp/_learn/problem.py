@@ -21,8 +21,7 @@ from pymc_skewgp._model.gp.exact_posterior import can_be_integrated, inputs_of
 from pymc_skewgp._model.gp.process import as_coregion_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process, unwrapped
-from pymc_skewgp._model.graph.data_rows import KnownData
-from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
+from pymc_skewgp._model.graph.data import KnownData, KnownSites, known_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN, untraced
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.weighted import Weighted

@@ -6,8 +6,9 @@ out by pairs, and f given theta and u (`site_pairs`). There is no other state th
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -415,7 +416,7 @@ class SiteChain:
     def forget(self) -> None:
         """Begin a chain."""
         self._reference, self._jumps = site_target.Reference(), site_target.ModeJumps()
-        self._prepared = _Kept()
+        self._prepared: _SitesOfModel | None = None
 
     def step(
         self,
@@ -431,14 +432,16 @@ class SiteChain:
         Sites for the map of pairs are learnt where the move of theta is tuned, and fixed then.
         """
         with few_blas_threads(state.f.size):
-            target = self._prepared.of(model, "target", lambda: Augmentation(model))
+            if self._prepared is None or self._prepared.model is not model:
+                self._prepared = _SitesOfModel(model)
+            target, joint = self._prepared.target, self._prepared.joint
             f, exact = state.f, True
             stats: dict[str, float] = {}
-            joint = self._prepared.of(model, "joint", lambda: _joint_move(model, target))
             if joint is not None:
                 f, stats, exact = joint.step(f, target, self._n_pairs, rng)
             u, also_exact = target.rows_given(f, rng)
-            given = self._given(u, target)
+            rows = target.n_rows > 0
+            given = site_target.SiteTarget(model, u + target.mean) if rows else self._prepared.given
             # Far from EP's Gaussian a state has a weight that no pair has: it would stay for long.
             c = given.coordinates(f)
             for _ in range(_ELLIPSES):
@@ -458,7 +461,7 @@ class SiteChain:
                         found = weighed.target.ep(site_target.REFERENCE_TOLERANCE, known)
                         self._reference.learn(found)
             elif not target.n_rows:  # f alone
-                here = self._prepared.of(model, "map", lambda: site_target.site_map(given, None))
+                here = self._prepared.map
                 pairs = site_target.SitePairs.around(c, here, None, self._n_pairs, rng)
                 weighed, stats = pairs.weighed(here), {}
             if weighed is not None and np.isfinite(weighed.log_evidence):
@@ -468,39 +471,27 @@ class SiteChain:
             state = ConjugateState(f, None, there.model, theta)
         return state, ConjugateInfo(target.n_rows > 0, exact and also_exact, stats)
 
-    def _given(self, u: FloatArray, target: Augmentation) -> site_target.SiteTarget:
-        """Sites given the rows; without rows always the same."""
 
-        def make() -> site_target.SiteTarget:
-            return site_target.SiteTarget(target.model, u + target.mean)
+class _SitesOfModel:
+    """What the parameters alone decide, made when it is asked for."""
 
-        return make() if target.n_rows else self._prepared.of(target.model, "given", make)
+    def __init__(self, model: ConjugateModel) -> None:
+        self.model, self.target = model, Augmentation(model)
+        self.joint: RowsAndSites | None = None
+        if self.target.n_rows:
+            # Where EP finds no proposal u and f are drawn in turn.
+            with suppress(ValueError, ArithmeticError):
+                self.joint = RowsAndSites(model)
 
+    @cached_property
+    def given(self) -> site_target.SiteTarget:
+        """Sites without rows."""
+        return site_target.SiteTarget(self.model, np.zeros(0))
 
-def _joint_move(model: ConjugateModel, target: Augmentation) -> RowsAndSites | None:
-    """None without rows, and where EP finds no proposal: there u and f are drawn in turn."""
-    if not target.n_rows:
-        return None
-    try:
-        return RowsAndSites(model)
-    except (ValueError, ArithmeticError):
-        return None
-
-
-class _Kept:
-    """What the parameters alone decide, as long as they are the same object."""
-
-    def __init__(self) -> None:
-        self._model: ConjugateModel | None = None
-        self._parts: dict[str, object] = {}
-
-    def of[T](self, model: ConjugateModel, name: str, make: Callable[[], T]) -> T:
-        """The part of this name."""
-        if self._model is not model:
-            self._model, self._parts = model, {}
-        if name not in self._parts:
-            self._parts[name] = make()
-        return self._parts[name]  # type: ignore[return-value]
+    @cached_property
+    def map(self) -> site_target.SiteMap:
+        """Of these."""
+        return site_target.site_map(self.given, None)
 
 
 # Independence Metropolis on u: proposals of the sequential sampler twisted by EP.

@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import pymc_skewgp as sg
-from pymc_skewgp._model.graph.joint_gaussian import in_covariance_coordinates
+from pymc_skewgp._model.graph.members import in_covariance_coordinates
 
 GROUP, X = np.repeat(np.arange(6), 5), np.tile(np.linspace(-1.0, 1.0, 5), 6)
 NOISE = 0.7

@@ -11,7 +11,7 @@ from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.objective import compile_objective
 from pymc_skewgp._learn.optimizers import candidates
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
-from pymc_skewgp._model.graph.data_rows import known_data
+from pymc_skewgp._model.graph.data import known_data
 
 RNG = np.random.default_rng(3)
 N = 25

@@ -15,7 +15,7 @@ from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.objective import compile_objective
 from pymc_skewgp._learn.problem import TrainingData, process_objective
 from pymc_skewgp._model.graph.collapsed import collapse_model
-from pymc_skewgp._model.graph.data_rows import known_data
+from pymc_skewgp._model.graph.data import known_data
 
 lk = sg.likelihoods
 PLACES = np.array([[0.0], [1.0]])

@@ -56,7 +56,7 @@ def test_step(pattern: Pattern):
     if pattern.block and not pattern.under_sites:
         latent = analyse(model, model["f"])
         assert set(latent.names) == set(pattern.block)
-        mixed = [y for y in latent.observed if y.mixture is not None]
+        mixed = [y for y in latent.observed if y.rows.mixture is not None]
         assert bool(mixed) == pattern.given_indicators
         rows_have_the_density_of_the_data(model, latent)
 
@@ -103,14 +103,13 @@ def log_density_of_data(model, f):
 def rows_have_the_density_of_the_data(model, latent):
     """By PyMC's own log density of what is observed, at two points."""
     # Were they functions of what is drawn, they would be computed anew in every step.
-    graphs = [*latent.prior, *(graph for y in latent.observed for graph in y.graphs)]
+    graphs = [*latent.prior, *(x for y in latent.observed for x in (y.A, y.a, *y.rows.graphs))]
     assert set(graph_inputs(graphs)).isdisjoint(latent.values)
     at_point = LatentAtPoint(model, latent, {"mode": "FAST_COMPILE"})
     own = [model[y.name] for y in latent.observed]
     logp = model.compile_logp(vars=own, mode="FAST_COMPILE")
-    constant = sum(
-        float(y.log_constant.eval()) for y in latent.observed if y.log_constant is not None
-    )
+    constants = [y.rows.log_constant for y in latent.observed]
+    constant = sum(float(x.eval()) for x in constants if x is not None)
     rng, start = np.random.default_rng(len(latent.names)), model.initial_point()
     for _ in range(2):
         point = {k: v + 0.5 * rng.standard_normal(v.shape) for k, v in start.items()}

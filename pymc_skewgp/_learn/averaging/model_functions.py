@@ -32,8 +32,7 @@ from pymc_skewgp._model.gp.latent_draws import values_of
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.graph.gaussian_terms import SiteDesign
-from pymc_skewgp._model.graph.joint_gaussian import Field, JointGaussian
-from pymc_skewgp._model.graph.members import labels_of
+from pymc_skewgp._model.graph.members import Field, JointGaussian, labels_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._model.steps.block_move import LatentAtPoint
 from pymc_skewgp._observations.observations import intervals
@@ -406,7 +405,7 @@ class _BlockFunctions:
             self._latent = LatentAtPoint(model, block, {"mode": PLAIN})
         elif not self.is_white:
             self._prior = plain_function(self._inputs, list(block.prior))
-        self.observed = [x.name for x in block.observed] + [x.name for x in block.sites]
+        self.observed = [x.name for x in block.all_observed]
         self._values = block.values
         self._rvs = [model.values_to_rvs[value] for value in block.values]
         self._transforms = [model.rvs_to_transforms[rv] for rv in self._rvs]

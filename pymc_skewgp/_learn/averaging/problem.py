@@ -25,7 +25,7 @@ from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.gp.variables import DataOfModel, data_of_model
 from pymc_skewgp._model.graph.collapsed import Collapsed, collapse_model
-from pymc_skewgp._model.graph.joint_gaussian import in_covariance_coordinates
+from pymc_skewgp._model.graph.members import in_covariance_coordinates
 from pymc_skewgp._model.ops.plain_mode import PLAIN, untraced
 from pymc_skewgp._observations.likelihood import as_inputs
 from pymc_skewgp._observations.new_rows import NewRows

@@ -11,8 +11,7 @@ import pytensor.tensor as pt
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.rows.program import Chunk, CompiledNumbers, LatentGraph
-from pymc_skewgp._model.graph.data_rows import KnownData
-from pymc_skewgp._model.graph.data_sites import KnownSites
+from pymc_skewgp._model.graph.data import KnownData, KnownSites
 from pymc_skewgp._posterior import data_blocks as row_blocks
 from pymc_skewgp._posterior.blocks_at import functions_at, groups_at, limits_at, rows_at, signs_at
 

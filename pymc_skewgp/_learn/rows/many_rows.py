@@ -16,8 +16,7 @@ from pymc_skewgp._learn.rows import data_kinds, rows_objective
 from pymc_skewgp._learn.rows.program import Chunk, CompiledNumbers, Latent, plus
 from pymc_skewgp._learn.search import Part, SearchResult, ascents, promising
 from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean
-from pymc_skewgp._model.graph.data_rows import KnownData
-from pymc_skewgp._model.graph.data_sites import KnownSites, known_of
+from pymc_skewgp._model.graph.data import KnownData, KnownSites, known_of
 from pymc_skewgp._observations.likelihood import Likelihood, as_inputs
 from pymc_skewgp._posterior import dask_blocks, features
 from pymc_skewgp._posterior.automatic import automatic

@@ -34,8 +34,7 @@ from pymc_skewgp._learn.rows.program import Chunk, Latent, LatentAt, LatentGraph
 from pymc_skewgp._limits import announce_rows
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import active_columns
-from pymc_skewgp._model.graph.data_rows import KnownData
-from pymc_skewgp._model.graph.data_sites import KnownSites
+from pymc_skewgp._model.graph.data import KnownData, KnownSites
 from pymc_skewgp._posterior.automatic import (
     FEW_ROWS,
     MANY_ROWS,

@@ -15,8 +15,14 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbMethod
 from pymc_skewgp._model.distributions import unified_skew_normal as usn
-from pymc_skewgp._model.graph.data_rows import KnownData, NoisyRows, RowsOfData, rows_of_parts
-from pymc_skewgp._model.graph.data_sites import KnownSites, SitesOfData
+from pymc_skewgp._model.graph.data import (
+    KnownData,
+    KnownSites,
+    NoisyRows,
+    RowsOfData,
+    SitesOfData,
+    rows_of_parts,
+)
 from pymc_skewgp._model.ops.densities import label_intervals
 from pymc_skewgp._model.ops.log_evidence import LogEvidence, SiteKinds, pt_log_evidence
 from pymc_skewgp._sun.parameters import SunParameters

@@ -16,7 +16,6 @@ from pytensor import config
 from pytensor.compile import optdb
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import copy_stack_trace, dfs_rewriter, node_rewriter
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
@@ -280,30 +279,10 @@ def draw_groups(
     return draws
 
 
-class ObjectModeDraws(Op):
-    """The draws of a random variable by its ``perform``, for numba to call in object mode."""
-
-    __props__ = ("rv_op",)
-
-    def __init__(self, rv_op: RandomVariable) -> None:
-        self.rv_op = rv_op
-        if rv_op.inplace:
-            self.destroy_map = {0: [0]}
-
-    def make_node(self, *inputs: Any) -> Apply:
-        """Node with the inputs and outputs of the random variable's own."""
-        outputs = self.rv_op.make_node(*inputs).outputs
-        return Apply(self, list(inputs), [output.type() for output in outputs])
-
-    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
-        """Draw."""
-        self.rv_op.perform(node, inputs, outputs)
-
-
 @node_rewriter([JointDrawsRV])
 def draw_in_object_mode(fgraph: FunctionGraph, node: Apply) -> list[Any]:
     """Replace the random variable by one call for all its rows."""
-    outputs = ObjectModeDraws(node.op).make_node(*node.inputs).outputs
+    outputs = densities.ObjectModeDraws(node.op).make_node(*node.inputs).outputs
     copy_stack_trace(node.outputs, outputs)
     return list(outputs)
 

@@ -8,7 +8,7 @@ row j of Xs alone, so that one tangent, a unit vector in every row, gives every 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import product
 from math import comb, factorial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import cloudpickle
 import numpy as np
@@ -46,21 +46,6 @@ from pymc_skewgp.cov import NeuralNetwork
 _TINY = 1e-60
 
 
-class Radial(NamedTuple):
-    """A kernel of the distance.
-
-    Attributes
-    ----------
-    smoothness : float
-        How often its functions can be differentiated.
-    of_distance : callable
-        The m-th derivative of h, as a function of (kernel, m, s).
-    """
-
-    smoothness: float
-    of_distance: Callable[[Any, int, Any], Any]
-
-
 def radial_derivative(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative) -> Any:
     """Covariance of a derivative of f at `X` with another one at `Xs`, as a graph (n, m)."""
     difference = _differences(kernel, X, Xs)
@@ -73,7 +58,7 @@ def radial_derivative(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Der
             i = list(kernel.active_dims).index(feature)
             orders[i] = orders.get(i, 0) + order
             scale = scale / scales[i] ** order
-    of_distance = RADIAL[type(kernel)].of_distance
+    of_distance = _OF_DISTANCE[type(kernel)]
     total: Any = 0.0
     for halves in product(*(range(n // 2 + 1) for n in orders.values())):
         term: Any = 1.0
@@ -105,47 +90,39 @@ def _rat_quad(kernel: Any, m: int, s: Any) -> Any:
 
 def _matern52(kernel: Any, m: int, s: Any) -> Any:
     r = pt.sqrt(5.0 * pt.maximum(s, _TINY))
-    decay = pt.exp(-r)
-    if m == 0:
-        return (1.0 + r + r**2 / 3.0) * decay
     # In units of r: each derivative in s is that in r, times 5 / (2 r).
-    return (-5.0 / 6.0) * (
-        (1.0 + r) * decay if m == 1 else -2.5 * _after_root(m - 2, r, 2.5) * decay
-    )
+    inner = 1.0 + r if m == 1 else -2.5 * _after_root(m - 2, r, 2.5)
+    return (-5.0 / 6.0) * inner * pt.exp(-r)
 
 
 def _matern32(kernel: Any, m: int, s: Any) -> Any:
     r = pt.sqrt(3.0 * pt.maximum(s, _TINY))
-    decay = pt.exp(-r)
-    return (1.0 + r) * decay if m == 0 else -1.5 * _after_root(m - 1, r, 1.5) * decay
-
-
-def _exponential(kernel: Any, m: int, s: Any) -> Any:
-    rate = 0.5 if isinstance(kernel, pm_cov.Exponential) else 1.0
-    return pt.exp(-rate * pt.sqrt(pt.maximum(s, _TINY)))
+    return -1.5 * _after_root(m - 1, r, 1.5) * pt.exp(-r)
 
 
 def _after_root(m: int, r: Any, half: float) -> Any:
-    """The m-th derivative of exp(-r) in s over exp(-r), where dr/ds = half / r."""
+    """The m-th derivative of exp(-r) in s over exp(-r), dr/ds = half / r; m is 2 at most."""
     if m == 0:
         return 1.0
-    if m == 1:
-        return -half / r
-    if m == 2:
-        return half**2 * (1.0 / r**2 + 1.0 / r**3)
-    raise NotImplementedError(f"derivative {m} of exp(-r) is not needed by any kernel here")
+    return -half / r if m == 1 else half**2 * (1.0 / r**2 + 1.0 / r**3)
 
 
-RADIAL = {
-    pm_cov.ExpQuad: Radial(np.inf, _exp_quad),
-    pm_cov.RatQuad: Radial(np.inf, _rat_quad),
-    pm_cov.Matern52: Radial(2, _matern52),
-    pm_cov.Matern32: Radial(1, _matern32),
-    pm_cov.Matern12: Radial(0, _exponential),
-    pm_cov.Exponential: Radial(0, _exponential),
+# The m-th derivative of h, m from 1, as a function of (kernel, m, s).
+_OF_DISTANCE: dict[type, Callable[[Any, int, Any], Any]] = {
+    pm_cov.ExpQuad: _exp_quad,
+    pm_cov.RatQuad: _rat_quad,
+    pm_cov.Matern52: _matern52,
+    pm_cov.Matern32: _matern32,
+}
+# How often their functions can be differentiated.
+_SMOOTHNESS = {
+    **dict.fromkeys((pm_cov.ExpQuad, pm_cov.RatQuad), np.inf),
+    **{pm_cov.Matern52: 2, pm_cov.Matern32: 1, pm_cov.Matern12: 0, pm_cov.Exponential: 0},
 }
 
 _SMOOTH = "use ExpQuad, RatQuad or Matern52"
+
+
 # Known to be smooth as their graphs have them, apart from the kernels inside of them.
 _AUTOMATIC = (
     pm_cov.Linear,
@@ -215,7 +192,7 @@ def _derivative(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivativ
             "is noise, which has no derivative: leave it out of the kernel, and give noise of the "
             "data to their likelihood, as in Gaussian(sigma)",
         )
-    if type(kernel) in RADIAL or isinstance(kernel, pm_cov.Cosine | pm_cov.Coregion):
+    if type(kernel) in _SMOOTHNESS or isinstance(kernel, pm_cov.Cosine | pm_cov.Coregion):
         if any(side.order and side.feature not in kernel.active_dims for side in (left, right)):
             return pt.zeros((X.shape[0], Xs.shape[0]))
         return _of_known(kernel, X, Xs, left, right)
@@ -269,7 +246,7 @@ def _of_known(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative)
         angle = 2.0 * np.pi * _differences(kernel, X, Xs)[:, :, 0]
         rate = 2.0 * np.pi / (pt.ones(1) * kernel.ls)[0]
         return (-1.0) ** right.order * rate**n * pt.cos(angle + 0.5 * np.pi * n)
-    smoothness = RADIAL[type(kernel)].smoothness
+    smoothness = _SMOOTHNESS[type(kernel)]
     wanted = max(left.order, right.order)
     if wanted > smoothness:
         times = {0: "at no point", 1: "once only", 2: "twice only"}[int(smoothness)]
@@ -284,7 +261,7 @@ def _of_known(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative)
 def _automatic(kernel: Any, X: Any, Xs: Any, left: Derivative, right: Derivative) -> Any:
     for inner in _inside(kernel):
         if isinstance(inner, pm_cov.WhiteNoise | pm_cov.Cosine) or (
-            type(inner) in RADIAL and RADIAL[type(inner)].smoothness < 3
+            _SMOOTHNESS.get(type(inner), np.inf) < 3
         ):
             _refuse(inner, f"inside of {type(kernel).__name__} has no derivative here: {_SMOOTH}")
     inputs = [pt.matrix(name, shape=x.type.shape) for name, x in (("X", X), ("Xs", Xs))]

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
@@ -83,7 +82,7 @@ def kernel_of_values(cov_func: Any, parts: Sequence[ValuesAt]) -> Any:
     function of two inputs: white noise at equal inputs is independent between rows.
     """
     plain = [part for part in parts if part.derivative is None]
-    whole = cov_func(_joined([part.X for part in plain])) if plain else None
+    whole = cov_func(pt.concatenate([part.X for part in plain])) if plain else None
     if len(plain) == len(parts):
         return in_double([whole])[0]
     start, places = pt.constant(0), []
@@ -102,7 +101,7 @@ def kernel_of_values(cov_func: Any, parts: Sequence[ValuesAt]) -> Any:
                 of_either = left.derivative, right.derivative
                 blocks.append(derivative_covariance(cov_func, a, b, *of_either))
         rows.append(blocks)
-    return in_double([_joined([_joined(blocks, axis=1) for blocks in rows])])[0]
+    return in_double([pt.concatenate([pt.concatenate(blocks, axis=1) for blocks in rows])])[0]
 
 
 def mean_of_values(mean_func: Any, parts: Sequence[ValuesAt]) -> Any:
@@ -117,7 +116,7 @@ def mean_of_values(mean_func: Any, parts: Sequence[ValuesAt]) -> Any:
             mean = derivative_mean(mean_func, X, part.derivative)
         mean = pt.broadcast_to(mean, (X.shape[0],))
         means.append(mean if part.n_functions == 1 else pt.repeat(mean, part.n_functions))
-    return _joined(means)
+    return pt.concatenate(means)
 
 
 def between_functions(kernel: Any, parts: Sequence[ValuesAt], coregion: Any | None) -> Any:
@@ -136,10 +135,6 @@ def between_functions(kernel: Any, parts: Sequence[ValuesAt], coregion: Any | No
         start = start + k * part.n_rows
     index = pt.concatenate(kept)
     return matrix[index][:, index]
-
-
-def _joined(parts: list[Any], axis: int = 0) -> Any:
-    return parts[0] if len(parts) == 1 else pt.concatenate(parts, axis=axis)
 
 
 # What a variable of a model takes besides its parameters. PyMC ignores any other name.
@@ -212,20 +207,6 @@ def refuse_unknown_options(options: Mapping[str, Any]) -> None:
         )
 
 
-def refuse_other_than_gp_objects(cov_func: Any, mean_func: Any) -> None:
-    """Raise unless both are ``pm.gp`` objects."""
-    if not isinstance(cov_func, pm.gp.cov.BaseCovariance):
-        raise TypeError(
-            f"cov_func must be a pm.gp.cov object, got {type(cov_func).__name__}; a function "
-            "of arrays goes to SkewGPPosterior."
-        )
-    if not isinstance(mean_func, pm.gp.mean.Mean):
-        raise TypeError(
-            f"mean_func must be a pm.gp.mean object, got {type(mean_func).__name__}; for a "
-            "number use pm.gp.mean.Constant."
-        )
-
-
 def joint_covariance(
     gp: Any, parts: Sequence[ValuesAt], jitter: float, coregion: Any | None = None
 ) -> tuple[Any, Any]:
@@ -237,7 +218,7 @@ def joint_covariance(
     if jitter:
         own = [0.0 if part.exact else jitter for part in parts]
         each = [pt.full((x.n_rows,), np.float64(y)) for x, y in zip(parts, own, strict=True)]
-        kernel = kernel + pt.diag(_joined(each))
+        kernel = kernel + pt.diag(pt.concatenate(each))
     return kernel, between_functions(kernel, parts, coregion)
 
 

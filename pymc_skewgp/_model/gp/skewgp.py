@@ -7,16 +7,19 @@ from typing import Any, Literal, NoReturn, Self
 import cloudpickle
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pytensor.tensor.variable import TensorVariable
 from xarray import DataTree
 
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._limits import progress
-from pymc_skewgp._model.gp import latent_draws, new_inputs, process, variables
+from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
+from pymc_skewgp._model.gp import latent_draws, process, variables
 from pymc_skewgp._model.gp.distribution_graph import Distribution
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import Point, as_point
+from pymc_skewgp._model.ops.densities import sun_given
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.automatic import as_approximation
 from pymc_skewgp._posterior.posterior import DataOfOneKind, SkewGPPosterior
@@ -101,7 +104,16 @@ class SkewGP:
         approximation: Any = "auto",
     ) -> None:
         mean_func = pm.gp.mean.Zero() if mean_func is None else mean_func
-        process.refuse_other_than_gp_objects(cov_func, mean_func)
+        if not isinstance(cov_func, pm.gp.cov.BaseCovariance):
+            raise TypeError(
+                f"cov_func must be a pm.gp.cov object, got {type(cov_func).__name__}; a function "
+                "of arrays goes to SkewGPPosterior."
+            )
+        if not isinstance(mean_func, pm.gp.mean.Mean):
+            raise TypeError(
+                f"mean_func must be a pm.gp.mean object, got {type(mean_func).__name__}; for a "
+                "number use pm.gp.mean.Constant."
+            )
         self.mean_func = mean_func
         self.cov_func = cov_func
         self.pseudo_points, self.phase, self.truncation = process.as_pseudo_points(
@@ -232,8 +244,10 @@ class SkewGP:
         self.refuse_approximation("prior")
         X = process.as_input_graph("X", X, self.n_columns)
         sun = process.process_at(self, [X], jitter)
-        variable = variables.skew_normal_from_white if reparameterize else variables.skew_normal
-        f = variable(name, sun, **kwargs)
+        if reparameterize:
+            f = variables.skew_normal_from_white(name, sun, **kwargs)
+        else:
+            f = UnifiedSkewNormal(name, **sun._asdict(), **kwargs)
         self._functions[f.name] = variables.FunctionAt(X, f, jitter)
         return f
 
@@ -286,9 +300,9 @@ class SkewGP:
                 "integrated out, use sg.predict(idata, Xnew, gp=gp)."
             )
         Xnew = process.as_input_graph("Xnew", Xnew, self.n_columns)
-        return variables.skew_normal(
-            name, variables.process_beyond(self, known, known.f, Xnew, jitter), **kwargs
-        )
+        joint = process.process_at(self, [known.X, Xnew], jitter)
+        f = pt.specify_shape(known.f, pt.as_tensor_variable(known.X).shape[:1])
+        return UnifiedSkewNormal(name, **sun_given(joint, f)._asdict(), **kwargs)
 
     def posterior(
         self,
@@ -538,8 +552,8 @@ class SkewGP:
         {'chain': 1, 'draw': 20, 'pred_id': 2}
         """
         self.refuse_approximation("sample_latent")
-        data = new_inputs.given_data(self, X, y, likelihood, coregion)
+        data = latent_draws.given_data(self, X, y, likelihood, coregion)
         rng = as_generator(random_seed)
         wanted = latent_draws.Wanted(name, None, None, True, n_candidates, rng)
         with progress(progressbar):
-            return new_inputs.latent_of(self, idata, Xnew, data, wanted, {})
+            return latent_draws.latent_of(self, idata, Xnew, data, wanted, {})

@@ -11,11 +11,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp._model.distributions.marginal import Kinds, MarginalData, MarginalProbit
 from pymc_skewgp._model.distributions.truncated_mvnormal import TruncatedMvNormal
-from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.gp import process
-from pymc_skewgp._model.graph.data_rows import KnownData
-from pymc_skewgp._model.graph.data_sites import KnownSites, is_of_sites, known_of
-from pymc_skewgp._model.ops.densities import static_n_latent, sun_from_white, sun_given
+from pymc_skewgp._model.graph.data import KnownData, KnownSites, is_of_sites, known_of
+from pymc_skewgp._model.ops.densities import static_n_latent, sun_from_white
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations.binary import BernoulliProbit
 from pymc_skewgp._observations.likelihood import as_inputs
@@ -76,21 +74,8 @@ def function_here(functions: Mapping[str, FunctionAt]) -> FunctionAt | None:
     return next(reversed(here or every), None)
 
 
-def process_beyond(gp: Any, known: FunctionAt, f: Any, Xnew: Any, jitter: float) -> SunParameters:
-    """A SkewGP at new inputs given that it equals `f` where `known` is."""
-    joint = process.process_at(gp, [known.X, Xnew], jitter)
-    return sun_given(joint, pt.specify_shape(f, pt.as_tensor_variable(known.X).shape[:1]))
-
-
-def skew_normal(
-    name: str, sun: SunParameters, distribution: Any = UnifiedSkewNormal, **kwargs: Any
-) -> TensorVariable:
-    """One variable with the parameters of a unified skew-normal vector."""
-    return distribution(name, **sun._asdict(), **kwargs)
-
-
 def skew_normal_from_white(name: str, sun: SunParameters, **kwargs: Any) -> TensorVariable:
-    """The same as a function of white noise and of a truncated Gaussian variable."""
+    """A unified skew-normal vector as a function of white noise and of a truncated Gaussian."""
     dims = kwargs.pop("dims", None)
     shape = {} if dims is not None else {"shape": sun.mu.shape}
     white = pm.Normal(f"{name}_rotated_", dims=dims, **shape, **kwargs)
@@ -209,7 +194,7 @@ def marginal_variable(
     if data.labels is not None:
         X, y = data.labels
         sun = process.process_of_values(gp, [process.ValuesAt(X)], jitter)
-        return skew_normal(name, sun, MarginalProbit, observed=y, **options)
+        return MarginalProbit(name, **sun._asdict(), observed=y, **options)
     known = data.known()
     coregion = process.as_coregion_graph(data.coregion, max(part.n_functions for part in known))
     sun = process.process_of_values(gp, data.values(known), jitter, coregion)

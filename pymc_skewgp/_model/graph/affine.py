@@ -1,7 +1,7 @@
 """Graphs that are affine, or analytic, in some variables; coefficients, entries picked before."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -52,22 +52,6 @@ LINEAR_IN_FIRST = (
 _MULTILINEAR = (Dot, Einsum, TrueDot, StructuredDot)
 # Chains of these and of f + offset leave every entry where it is.
 _IN_PLACE = (SpecifyShape, ViewOp)
-
-
-class Affine(NamedTuple):
-    """A graph W x + z, x being the values of several variables one after the other.
-
-    Attributes
-    ----------
-    design : TensorVariable, shape (m, p), or None
-        W; None where x is one variable and W the identity by construction (a column of ones, where
-        p = 1 < m).
-    offset : TensorVariable, shape (m,)
-        z.
-    """
-
-    design: Any
-    offset: Any
 
 
 def uses_values(graphs: Sequence[Variable], x: Variable, blockers: Sequence[Variable]) -> bool:
@@ -130,8 +114,8 @@ def why_not_affine(graph: Variable, xs: Sequence[Variable]) -> str | None:
 
 def affine_coefficients(
     graph: Any, xs: Sequence[Any], origins: Sequence[Any], shape: Any
-) -> Affine:
-    """W and z of a graph that is affine in `xs`, broadcast to `shape` and raveled.
+) -> tuple[Any, Any]:
+    """W, (m, p), and z, (m,), of a graph W x + z of `xs`, broadcast to `shape` and raveled.
 
     Parameters
     ----------
@@ -146,27 +130,24 @@ def affine_coefficients(
 
     Returns
     -------
-    Affine
-        Free of `xs`.
+    tuple of TensorVariable
+        Free of `xs`, whose values are one after the other in x.
     """
     rows = pt.broadcast_to(graph, shape).ravel()
     zeros = dict(zip(xs, origins, strict=True))
     offset = clone_replace(rows, zeros)
-    in_place = [shape.type.shape == (1,) and stays_in_place(graph, x) for x in xs]
-    if in_place == [True]:
-        return Affine(None, offset)
     used = set(ancestors([graph]))
     designs = []
-    for x, same, origin in zip(xs, in_place, origins, strict=True):
+    for x, origin in zip(xs, origins, strict=True):
         m, p = offset.shape[0], origin.size
         if x not in used:
             design = pt.zeros((m, p))
-        elif same:
+        elif shape.type.shape == (1,) and stays_in_place(graph, x):  # or one entry for all
             design = pt.switch(pt.eq(m, p), pt.eye(m, p), pt.ones((m, p)))
         else:
             design = clone_replace(_linear_map(rows, x), zeros)
         designs.append(design)
-    return Affine(pt.concatenate(designs, axis=1), offset)
+    return pt.concatenate(designs, axis=1), offset
 
 
 def _linear_map(rows: Any, x: Any) -> Any:
@@ -229,18 +210,13 @@ def stays_in_place(graph: Variable, x: Any) -> bool:
     """Whether a vector graph is x plus something by construction, entry by entry."""
     if x.type.shape == (1,):  # which an offset may stretch
         return False
-    found = {x}
-    for node in io_toposort([x], [graph]):
-        places = [i for i, variable in enumerate(node.inputs) if variable in found]
-        if not places or isinstance(node.op, Shape | Shape_i):
-            continue
+    for node, places in followed([graph], [x]):
         kind = node.op.scalar_op if isinstance(node.op, Elemwise) else None
         first = places == [0] and (
             isinstance(kind, scalar.Sub | scalar.Identity) or isinstance(node.op, _IN_PLACE)
         )
         if not first and not (isinstance(kind, scalar.Add) and len(places) == 1):
             return False
-        found.update(node.outputs)
     return bool(graph.type.ndim == 1)
 
 
@@ -439,9 +415,7 @@ def _first_late(graph: Any, xs: Sequence[Any]) -> Apply | None:
     """First operation that arranges the entries of a function that is not affine in `xs`."""
     found: set[Variable] = set(xs)
     curved: set[Variable] = set()
-    for node in io_toposort(list(xs), [graph]):
-        if found.isdisjoint(node.inputs) or isinstance(node.op, Shape | Shape_i):
-            continue
+    for node, _ in followed([graph], xs):
         found.update(node.outputs)
         if not curved.isdisjoint(node.inputs) or why_not_affine(node.outputs[0], xs) is not None:
             curved.update(node.outputs)

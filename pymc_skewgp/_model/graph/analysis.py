@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from functools import partial
-from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
-from pymc_skewgp._model.graph import affine, joint_gaussian, likelihoods
+from pymc_skewgp._model.graph import affine, likelihoods
 from pymc_skewgp._model.graph import members as kinds
 from pymc_skewgp._model.graph import sites as graph_sites
 from pymc_skewgp._model.ops.plain_mode import in_double
@@ -123,14 +122,11 @@ def part_of(model: pm.Model, block: Block, chosen: Sequence[Any]) -> Block:
                     "Give the step both, or neither.",
                 )
     names = {other.name for kids in below.values() for other in kids}
-    part = Block(
-        members,
-        [y for y in block.observed if y.name in names],
-        graph_sites.predictions_of(model, members),
-    )
     if block.sites or block.potentials:
-        return part._replace(**_observed(model, members, below).made())
-    return part
+        part = _observed(model, members, below)
+    else:
+        part = Block(members, [y for y in block.observed if y.name in names], [])
+    return part._replace(predicted=graph_sites.predictions_of(model, members))
 
 
 def blocks_under_rows_or_sites(model: pm.Model) -> list[Block]:
@@ -274,19 +270,6 @@ def site_block_of(model: pm.Model, rv: Any) -> Block:
     )
 
 
-class _Observations(NamedTuple):
-    """What observes some members: rows, sites, and potentials that are quadratic in them."""
-
-    observed: list[graph_sites.Observed]
-    sites: list[Callable[[], graph_sites.ObservedSites]]
-    potentials: list[Any]
-
-    def made(self) -> dict[str, Any]:
-        """By name, for `Block`; sites of several predictors are the last."""
-        sites = sorted((make() for make in self.sites), key=lambda y: y.width > 1)
-        return {**self._asdict(), "sites": sites}
-
-
 def _is_conjugate(model: pm.Model, rv: Any) -> bool:
     try:
         graph_sites.find_observed(model, rv)
@@ -313,35 +296,34 @@ def _grown(
     try:  # at once, which is one look at the observations in place of one for each
         found = found if len(wanted) == 1 else observed(members)
     except (NotSitesError, NotConjugateError):
-        members, found = _grown_one_by_one(model, rv, wanted, below, observed)
+        found = _grown_one_by_one(model, found, wanted, below, observed)
     if not rows_only:  # what the mean of a function depends on is a hyperparameter
-        means = [kinds.mean_and_spread(x)[0] for x in members if kinds.is_function(x)]
-        kept = [x for x in members if kinds.is_function(x) or not affine.uses_values(means, x, [])]
-        if len(kept) < len(members):
-            members, found = kept, observed(kept)
-    return Block(members, predicted=graph_sites.predictions_of(model, members), **found.made())
+        means = [kinds.mean_and_spread(x)[0] for x in found.members if kinds.is_function(x)]
+        kept = [
+            x for x in found.members if kinds.is_function(x) or not affine.uses_values(means, x, [])
+        ]
+        found = found if len(kept) == len(found.members) else observed(kept)
+    return found._replace(predicted=graph_sites.predictions_of(model, found.members))
 
 
 def _grown_one_by_one(
     model: pm.Model,
-    rv: Any,
+    found: Block,
     others: list[Any],
     below: dict[Any, list[Any]],
-    observed: Callable[[list[Any]], _Observations],
-) -> tuple[list[Any], _Observations]:
-    found, members = observed([rv]), [rv]
+    observed: Callable[[list[Any]], Block],
+) -> Block:
     grows = True
     while grows:
         grows = False
         for other in others:
-            if not _beside(members, [other], below):
+            if not _beside(found.members, [other], below):
                 continue
-            joint = [x for x in model.free_RVs if x in members or x is other]
+            joint = [x for x in model.free_RVs if x in found.members or x is other]
             # A hyperparameter, or a function with other observations, stays outside.
             with suppress(NotSitesError, NotConjugateError):
-                found = observed(joint)
-                members, grows = joint, True
-    return members, found
+                found, grows = observed(joint), True
+    return found
 
 
 def _beside(members: list[Any], others: list[Any], below: dict[Any, list[Any]]) -> list[Any]:
@@ -356,15 +338,17 @@ def _observed(
     below: dict[Any, list[Any]],
     rows_only: bool = False,
     reach: Reach = Reach.ONE,
-) -> _Observations:
-    """Observations of members, and what of these they may see.
+) -> Block:
+    """Members with their observations, which may see so much of them.
 
     Raises
     ------
     NotSitesError
         Where one is neither in all the members that it depends on.
     """
-    found = _Observations([], [], [])
+    rows: list[graph_sites.Observed] = []
+    sites: list[graph_sites.ObservedSites] = []
+    potentials = []
     kids = [x for x in [*model.basic_RVs, *model.potentials] if any(x in below[m] for m in members)]
     gaussian = not any(kinds.is_function(x) for x in members)
     for child in kids:
@@ -376,38 +360,34 @@ def _observed(
         elif child in model.potentials and gaussian:
             try:
                 _refuse_other_potentials(model, child, used)
-                found.potentials.append(child)
+                potentials.append(child)
             except NotSitesError:
                 if reach is not Reach.COUPLED:
                     raise
-                found.sites.append(graph_sites.coupled_sites_of(model, child, used))
+                sites.append(graph_sites.coupled_sites_of(model, child, used))
         elif child not in model.observed_RVs:
             raise NotSitesError(
                 f"{child.name}, which depends on {used[0].name}, is not observed.",
                 "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True).",
             )
         else:
-            rows = graph_sites.recognised(model, child)
-            if rows is not None and _are_rows(rows, used, mixtures=rows_only):
-                found.observed.append(rows)
+            known = graph_sites.recognised(model, child)
+            if known is not None and _are_rows(known, used, mixtures=rows_only):
+                rows.append(known)
             elif rows_only:
                 raise NotSitesError(f"{child.name} is no rows in all of its variables.")
             else:
-                found.sites.append(_sites_of(model, child, used, reach))
-    if not found.observed and not found.sites:
+                try:
+                    own = graph_sites.sites_of(model, child, used, several=reach > Reach.ONE)
+                except NotSitesError:
+                    if reach is not Reach.COUPLED:
+                        raise
+                    own = graph_sites.coupled_sites_of(model, child, used)
+                sites.append(own)
+    if not rows and not sites:
         raise NotSitesError(f"{members[0].name} has no observations.")
-    return found
-
-
-def _sites_of(
-    model: pm.Model, child: Any, used: list[Any], reach: Reach
-) -> Callable[[], graph_sites.ObservedSites]:
-    try:
-        return graph_sites.sites_of(model, child, used, several=reach > Reach.ONE)
-    except NotSitesError:
-        if reach is not Reach.COUPLED:
-            raise
-        return graph_sites.coupled_sites_of(model, child, used)
+    # Sites of several predictors are the last.
+    return Block(members, rows, [], sorted(sites, key=lambda y: y.width > 1), potentials)
 
 
 def _are_rows(y: graph_sites.Observed, used: list[Any], mixtures: bool) -> bool:
@@ -448,58 +428,6 @@ def _refuse_other_potentials(model: pm.Model, potential: Any, used: list[Any]) -
 _FEW = 8
 
 
-class ObservedRows(NamedTuple):
-    """One observed variable as rows v = A f + a + e, e ~ N(0, S), graphs of value variables.
-
-    f is the vector of the block, its members one after the other.
-
-    Attributes
-    ----------
-    name : str
-    likelihood : Likelihood
-    values : TensorVariable
-        The data.
-    A : TensorVariable, shape (m, p), or None
-        None where eta is f plus the offset, entry by entry; in blocks of one member only.
-    a, lower, upper : TensorVariable, shape (m,)
-    S : TensorVariable, shape (m,) or (m, m)
-    value : TensorVariable, shape (m,), or None
-    log_constant : TensorVariable, shape (), or None
-        See `RowGraphs`.
-    mixture : MixtureGraphs, or None
-    counts : TensorVariable, shape (m,), or None
-        See `RowGraphs`.
-    predictor : TensorVariable, shape (m,)
-        Of the members' values.
-    """
-
-    name: str
-    likelihood: likelihoods.Likelihood
-    values: Any
-    A: Any
-    a: Any
-    lower: Any
-    upper: Any
-    S: Any
-    value: Any
-    log_constant: Any
-    mixture: likelihoods.MixtureGraphs | None
-    counts: Any
-    predictor: Any = None
-
-    @property
-    def graphs(self) -> list[Any]:
-        """What the rows are computed from, but for the data: parameters of a mixture last."""
-        found = (self.A, self.a, self.lower, self.upper, self.S, self.value, self.counts)
-        found = (*found, *self.parameters)
-        return [graph for graph in found if graph is not None]
-
-    @property
-    def parameters(self) -> tuple[Any, ...]:
-        """Those of the mixture."""
-        return () if self.mixture is None else self.mixture.parameters
-
-
 class BlockGraph(NamedTuple):
     """A block of variables in its model, as graphs of value variables.
 
@@ -509,15 +437,14 @@ class BlockGraph(NamedTuple):
         Of the members, SkewGP and Gaussian variables, in the order of the model.
     values : list of TensorVariable
         Their value variables, which none of the graphs depends on.
-    slices : list of slice
-        Where each of them is in the vector f of all, raveled; their ends are graphs.
     prior : SunParameters
-        Of f.
+        Of the vector f of all of them, raveled.
     n_latent : int or None
         Latent dimensions of the prior, where they are known before any evaluation.
     normalisers : list of (truncation, latent_cov)
         Of each member that has latent dimensions: probabilities that divide the prior's density.
-    observed : list of ObservedRows
+    observed : list of Observed
+        As graphs of value variables, with their predictors A f + a.
     sites : list of ObservedSites
         Observations that are no rows.
     hyperparameters : list of TensorVariable
@@ -539,11 +466,10 @@ class BlockGraph(NamedTuple):
 
     names: list[str]
     values: list[Any]
-    slices: list[slice]
     prior: SunParameters
     n_latent: int | None
     normalisers: list[tuple[Any, Any]]
-    observed: list[ObservedRows]
+    observed: list[graph_sites.Observed]
     sites: list[graph_sites.ObservedSites]
     hyperparameters: list[Any]
     likelihood_parameters: list[Any]
@@ -551,6 +477,11 @@ class BlockGraph(NamedTuple):
     members: list[kinds.Member]
     rest: list[Any]
     log_constant: Any = None
+
+    @property
+    def all_observed(self) -> list[Any]:
+        """Rows, then sites."""
+        return [*self.observed, *self.sites]
 
     @property
     def moved(self) -> list[Any]:
@@ -561,57 +492,53 @@ class BlockGraph(NamedTuple):
 def block_graph(model: pm.Model, block: Block) -> BlockGraph:
     """Graphs of a block that is known."""
     members = kinds.as_members(model, block.members)
-    rows = [_observed_rows(model, y, members) for y in block.observed]
-    prior = joint_gaussian.joint_prior(members)
-    graphs = [graph for y in rows for graph in y.graphs]
-    graphs += [graph for y in block.sites for graph in y.graphs]
-    own = [member.name for member in members]
+    prior = kinds.joint_prior(members)
+    origins = {x.value: x.origin for x in members}
+
+    def predictor(graph: Any, shape: Any) -> dict[str, Any]:
+        A, a = affine.affine_coefficients(graph, list(origins), list(origins.values()), shape)
+        return {"A": A, "a": a}
+
+    rows, graphs = [], []
+    for y in block.observed:
+        by_values = y.rows.mapped(model.replace_rvs_by_values)
+        own = predictor(by_values.predictor, by_values.shape)
+        eta = pt.broadcast_to(by_values.predictor, by_values.shape).ravel()
+        # Of the members' values the rest knows at most the shape.
+        by_values = by_values.mapped(partial(clone_replace, replace=origins))
+        rows.append(y._replace(rows=by_values, predictor=eta, **own))
+        graphs += [*own.values(), *by_values.graphs]
+    sites = [y._replace(**predictor(y.predictor, y.shape)) for y in block.sites]
+    for known in sites:
+        graphs += [known.A, known.a, known.log_prob]
+    names = [member.name for member in members]
     if likelihoods.is_random(*prior, *graphs):
         raise NotConjugateError(
-            f"a parameter or predictor of {' and '.join(own)} holds a random variable that the "
+            f"a parameter or predictor of {' and '.join(names)} holds a random variable that the "
             "model does not know.",
             "Give it a name in the model, or leave the step to NUTS.",
         )
-    gone = {*own, *block.below}
+    gone = {*names, *block.below}
     sizes = [member.n_latent for member in members]
-    ends = list(accumulate((pt.prod(x.shape) for x in members), initial=pt.zeros((), "int64")))
     return BlockGraph(
-        own,
+        names,
         [member.value for member in members],
-        [slice(start, stop) for start, stop in pairwise(ends)],
         prior,
         None if None in sizes else sum(size for size in sizes if size is not None),
         [(x.prior.truncation, x.prior.latent_cov) for x in members if x.n_latent != 0],
         rows,
-        list(block.sites),
-        *_moved(model, prior, rows, block.sites, own),
+        sites,
+        *_moved(model, prior, rows, sites, names),
         block.predicted,
         members,
         [other for other in [*model.basic_RVs, *model.potentials] if other.name not in gone],
     )
 
 
-def _observed_rows(
-    model: pm.Model, y: graph_sites.Observed, members: list[kinds.Member]
-) -> ObservedRows:
-    """Rows of the members' value variables."""
-    known = y.rows.graphs
-    by = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
-    rows = y.rows.replaced(by)
-    values, origins = [x.value for x in members], [x.origin for x in members]
-    A, a = affine.affine_coefficients(rows.predictor, values, origins, rows.shape)
-    predictor = pt.broadcast_to(rows.predictor, rows.shape).ravel()
-    # Of the members' values the rest knows at most the shape.
-    graphs, zeros = rows.graphs, dict(zip(values, origins, strict=True))
-    rows = rows.replaced(dict(zip(graphs, clone_replace(graphs, zeros), strict=True)))
-    rest = rows.lower, rows.upper, rows.noise, rows.value, rows.log_constant, rows.mixture
-    return ObservedRows(y.name, y.likelihood, y.values, A, a, *rest, rows.counts, predictor)
-
-
 def _moved(
     model: pm.Model,
     prior: SunParameters,
-    rows: list[ObservedRows],
+    rows: list[graph_sites.Observed],
     sites: Sequence[graph_sites.ObservedSites],
     own: list[str],
 ) -> tuple[list[Any], list[Any]]:
@@ -625,16 +552,11 @@ def _moved(
         and not kinds.is_function(other)
     ]
     of_prior = set(graph_inputs([*prior]))
-    spread = [graph for y in rows for graph in (y.lower, y.upper, y.S)]
+    spread = [x for y in rows for x in (y.rows.lower, y.rows.upper, y.rows.noise)]
     upstream = of_prior.union(graph_inputs([*spread, *(y.log_prob for y in sites)]))
-    pairs = [(y.A, y.a) for y in rows] + [(y.A, y.a) for y in sites]
-    designs = [x for pair in pairs for x in pair if x is not None]
-    upstream.update(value for value in graph_inputs(designs) if _is_short(value))
-    mixed = [graph for y in rows if y.mixture for graph in (y.S, *y.parameters)]
+    designs = [x for own in (rows, sites) for y in own for x in (y.A, y.a)]
+    shapes = {value: getattr(value.type, "shape", (None,)) for value in graph_inputs(designs)}
+    upstream.update(x for x, own in shapes.items() if None not in own and prod(own) <= _FEW)
+    mixed = [x for y in rows if y.rows.mixture for x in (y.rows.noise, *y.rows.parameters)]
     alone = set(graph_inputs(mixed)) - of_prior
     return [x for x in free if x in upstream], [x for x in free if x in alone]
-
-
-def _is_short(value: Any) -> bool:
-    known = getattr(value.type, "shape", (None,))
-    return None not in known and prod(known) <= _FEW

@@ -16,17 +16,17 @@ from xarray import DataTree
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.marginal import MarginalDataRV, MarginalRV, rows_given
 from pymc_skewgp._model.gp.process import process_of_values
-from pymc_skewgp._model.graph import affine, analysis, data_rows, data_sites, likelihoods
+from pymc_skewgp._model.graph import affine, analysis, data, likelihoods
 from pymc_skewgp._model.graph import gaussian_terms as of_block
 from pymc_skewgp._model.graph import members as kinds
-from pymc_skewgp._model.graph.joint_gaussian import (
-    Field,
-    JointGaussian,
-    design_and_offset,
-    joint_prior,
-)
+from pymc_skewgp._model.graph.members import Field, JointGaussian, joint_prior
 from pymc_skewgp._model.graph.sites import distribution_name, recognised
-from pymc_skewgp._model.ops.densities import interval_limits, label_intervals, static_n_latent
+from pymc_skewgp._model.ops.densities import (
+    interval_limits,
+    label_intervals,
+    static_n_latent,
+    sun_of_process,
+)
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
 from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
@@ -142,7 +142,7 @@ def affine_mean(variables: Sequence[Any], coefficients: Sequence[Any], mean: Any
     nothing = SunParameters(*(pt.zeros(0) for _ in SunParameters._fields))
     shape = pt.stack([graph.shape[0]])
     process = kinds.Member("", pt.vector(), graph, shape, nothing, 0, is_function=True)
-    design, offset = design_and_offset(process, members)
+    design, offset = process.mean_given(members)
     prior = joint_prior(members)
     back = {value: rv for rv, value in known.rvs_to_values.items()}
     found = clone_replace([design, offset + design @ prior.mu, prior.scale], back)
@@ -150,7 +150,7 @@ def affine_mean(variables: Sequence[Any], coefficients: Sequence[Any], mean: Any
 
 
 # Terms, and sites on their last rows.
-Evidence = tuple[EvidenceTerms, tuple[data_sites.SitesOfData, ...]]
+Evidence = tuple[EvidenceTerms, tuple[data.SitesOfData, ...]]
 
 
 def evidences_of_variables(model: pm.Model) -> dict[str, Evidence]:
@@ -164,7 +164,7 @@ def evidences_of_variables(model: pm.Model) -> dict[str, Evidence]:
 
 def marginal_evidence(
     model: pm.Model, rv: Any, drawn: bool
-) -> tuple[EvidenceTerms, tuple[data_sites.SitesOfData, ...], list[Any]]:
+) -> tuple[EvidenceTerms, tuple[data.SitesOfData, ...], list[Any]]:
     """With the coefficients of the mean that were integrated out; where all is `drawn` none are.
 
     Such a variable has no function to draw them with.
@@ -172,8 +172,8 @@ def marginal_evidence(
     terms, sites = _of_marginal(model, rv)
     parameters = list(rv.owner.op.dist_params(rv.owner))
     sun = SunParameters(*parameters[: len(SunParameters._fields)])
-    data = getattr(rv.owner.op, "kinds", None)
-    several = data is not None and any(part.n_functions > 1 for part in data.parts)
+    found = getattr(rv.owner.op, "kinds", None)
+    several = found is not None and any(part.n_functions > 1 for part in found.parts)
     if drawn or several or kinds.latent_dimensions(sun) != 0:
         return terms, sites, []
     rest = [x for x in [*model.basic_RVs, *model.potentials] if x is not rv]
@@ -225,7 +225,7 @@ def _of_marginal(model: pm.Model, rv: Any, sun: SunParameters | None = None) -> 
     labels = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.labels)
     lower, upper, noise = label_intervals(labels)
     return evidence_terms(
-        sun, data_rows.NoisyRows(noise, lower, upper, of_block.nowhere(lower), of_block.zero())
+        sun, data.NoisyRows(noise, lower, upper, of_block.nowhere(lower), of_block.zero())
     ), ()
 
 
@@ -241,20 +241,9 @@ def evidence_of_values(model: pm.Model, rv: Any) -> EvidenceTerms | None:
         return None
     value = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.mvnormal)
     mean = pt.broadcast_to(found.rows.predictor, found.rows.shape).ravel()
-    origin = pt.zeros_like(mean, dtype="float64")
-    none = pt.zeros(0, dtype="float64")
-    return EvidenceTerms(
-        origin,
-        origin,
-        pt.cast(value.ravel(), "float64") - mean,
-        found.rows.noise,
-        origin,
-        none,
-        none,
-        pt.zeros((0, 0), dtype="float64"),
-        of_block.zero(),
-        pt.as_tensor_variable(np.float64(1.0)),
-    )
+    noise, y = found.rows.noise, pt.cast(value.ravel(), "float64")
+    known = sun_of_process(mean, pt.zeros_like(noise), None, None, 0)
+    return evidence_terms(known, data.NoisyRows(noise, y, y, y, of_block.zero()))
 
 
 def known_sun(prior: SunParameters, n_latent: int | None) -> SunParameters:
@@ -263,7 +252,7 @@ def known_sun(prior: SunParameters, n_latent: int | None) -> SunParameters:
     return prior._replace(latent_cov=pt.specify_shape(prior.latent_cov, (n_latent, n_latent)))
 
 
-def evidence_terms(sun: SunParameters, rows: data_rows.NoisyRows) -> EvidenceTerms:
+def evidence_terms(sun: SunParameters, rows: data.NoisyRows) -> EvidenceTerms:
     lower, upper, cov = interval_limits(sun, rows.lower, rows.upper, rows.S)
     truncation = sun.truncation
     apart = rows.S.type.ndim == 1 and not rows.constrained  # a nugget must stay what it is
@@ -313,7 +302,7 @@ class Collapsed(NamedTuple):
     """
 
     evidences: list[EvidenceTerms | FactorTerms | FieldTerms]
-    sites: list[tuple[data_sites.SitesOfData, ...]]
+    sites: list[tuple[data.SitesOfData, ...]]
     rest: list[Any]
     blocks: list[analysis.BlockGraph | None]
     designs: list[of_block.SiteDesign | JointGaussian | Field | None]
@@ -322,7 +311,7 @@ class Collapsed(NamedTuple):
     def add(
         self,
         terms: EvidenceTerms | FactorTerms | FieldTerms,
-        sites: tuple[data_sites.SitesOfData, ...] = (),
+        sites: tuple[data.SitesOfData, ...] = (),
         block: analysis.BlockGraph | None = None,
         design: of_block.SiteDesign | JointGaussian | Field | None = None,
     ) -> None:
@@ -399,8 +388,9 @@ def parts_of_model(model: pm.Model, *, drawn: bool = False) -> ModelParts:
             except (NotConjugateError, NotSitesError) as error:
                 reasons[rv.name] = error
                 continue
-            found.add(_of_block(block), (), block, _design_of_sites(block))
-            kids = [*block.observed, *block.sites, *block.predicted]
+            design = of_block.predictors_of(block.sites) if block.sites else None
+            found.add(_of_block(block), (), block, design)
+            kids = [*block.all_observed, *block.predicted]
             gone.update([*block.names, *(x.name for x in kids)])
         functions = list(reasons.values())
         _add_gaussian_blocks(model, found, gone, reasons)
@@ -477,8 +467,9 @@ def _described(model: pm.Model, rv: Any) -> str:
 def _refuse_misfits(model: pm.Model) -> None:
     """Refuse observed variables without rows, or with parameters of another shape."""
     for rv in model.observed_RVs:
-        data = model.rvs_to_values[rv]
-        known = data.get_value(borrow=True) if hasattr(data, "get_value") else data.eval(mode=PLAIN)
+        value = model.rvs_to_values[rv]
+        shared = hasattr(value, "get_value")
+        known = value.get_value(borrow=True) if shared else value.eval(mode=PLAIN)
         if not np.size(known):
             raise ValueError(f"{rv.name} has no rows: give it data, or leave it out of the model.")
         op, node = rv.owner.op, rv.owner
@@ -498,7 +489,7 @@ def _refuse_misfits(model: pm.Model) -> None:
 def collapse_process(
     model: pm.Model,
     gp: Any,
-    parts: list[data_rows.RowsOfData],
+    parts: list[data.RowsOfData],
     coregion: Any | None = None,
     *,
     without_coefficients: bool = False,
@@ -509,7 +500,7 @@ def collapse_process(
     """
     parts = sorted(parts, key=lambda part: part.sites is not None)  # their predictors are last
     sun = process_of_values(gp, [part.values for part in parts], 0.0, coregion)
-    rows = data_rows.rows_of_parts(sun, parts)
+    rows = data.rows_of_parts(sun, parts)
     is_one = all(part.sites is None or part.values.n_functions == 1 for part in parts)
     terms = evidence_terms(*rows) if is_one else _factor_terms(gp, parts, *rows)
     sites = tuple(part.sites for part in parts if part.sites is not None)
@@ -524,7 +515,7 @@ def collapse_process(
         given = terms
 
         def terms_of(own: SunParameters) -> EvidenceTerms:
-            return given if own is sun else evidence_terms(*data_rows.rows_of_parts(own, parts))
+            return given if own is sun else evidence_terms(*data.rows_of_parts(own, parts))
 
         terms, chosen = coefficients_out(model, sun, terms_of, parameters, rest)
     rest = [x for x in rest if x not in chosen]
@@ -536,7 +527,7 @@ _NUGGET = 1e-9
 
 
 def _factor_terms(
-    gp: Any, parts: list[data_rows.RowsOfData], sun: SunParameters, rows: data_rows.NoisyRows
+    gp: Any, parts: list[data.RowsOfData], sun: SunParameters, rows: data.NoisyRows
 ) -> FactorTerms:
     """In white coordinates, where factors are about several functions.
 
@@ -558,21 +549,16 @@ def _factor_terms(
     return FactorTerms(factor, sun.mu, *(none,) * 4, one, rows.log_constant)
 
 
-def _without_means(model: pm.Model, block: analysis.Block) -> analysis.Block:
-    """A block without its Gaussian variables that the means of its functions depend on."""
-    kept = {rv for rv in block.members if kinds.is_function(rv)}
-    means = [kinds.mean_and_spread(rv)[0] for rv in kept]
-    above = set(ancestors(means)).difference(kept)
-    return analysis.part_of(model, block, [rv for rv in block.members if rv not in above])
-
-
 def _block_of(model: pm.Model, rv: Any, drawn: bool) -> analysis.BlockGraph:
     """A block of rows alone, or of rows and sites."""
     try:
         block = analysis.block_of(model, rv)
-        functions = [x.owner for x in block.members if kinds.is_function(x)]
-        if not drawn and any(kinds.latent_dimensions(x.op.dist_params(x)) != 0 for x in functions):
-            block = _without_means(model, block)
+        functions = [x for x in block.members if kinds.is_function(x)]
+        parameters = [x.owner.op.dist_params(x.owner) for x in functions]
+        if not drawn and any(kinds.latent_dimensions(x) != 0 for x in parameters):
+            # Without what the means of functions depend on.
+            above = set(ancestors([mean for mean, *_ in parameters])).difference(functions)
+            block = analysis.part_of(model, block, [x for x in block.members if x not in above])
         if all(y.rows.mixture is None for y in block.observed):
             return analysis.block_graph(model, block)
     except NotConjugateError:  # sites say better what is in the way
@@ -580,23 +566,15 @@ def _block_of(model: pm.Model, rv: Any, drawn: bool) -> analysis.BlockGraph:
     return analysis.block_graph(model, analysis.site_block_of(model, rv))
 
 
-def _design_of_sites(block: analysis.BlockGraph) -> of_block.SiteDesign | None:
-    designs = [of_block.site_design(block, y) for y in block.sites]
-    offsets = [y.a for y in block.sites]
-    if not designs:
-        return None
-    return of_block.SiteDesign(pt.concatenate(designs), pt.concatenate(offsets))
-
-
 def _of_block(block: analysis.BlockGraph) -> EvidenceTerms:
-    A, a = of_block.predictors_of(block)
-    sun = data_rows.predictor(known_sun(block.prior, block.n_latent), A, a)
+    A, a = of_block.predictors_of(block.all_observed)
+    sun = data.predictor(known_sun(block.prior, block.n_latent), A, a)
     rows = [of_block.noisy_rows(y) for y in block.observed]
     for known in block.sites:  # their predictors are at 0, without noise
         origin = pt.zeros_like(known.a, dtype="float64")
         nothing = of_block.nowhere(origin), of_block.zero()
-        rows.append(data_rows.NoisyRows(origin, origin, origin, *nothing))
-    return evidence_terms(sun, data_rows.joined_rows(rows))
+        rows.append(data.NoisyRows(origin, origin, origin, *nothing))
+    return evidence_terms(sun, data.joined_rows(rows))
 
 
 def _refuse_products(model: pm.Model, evidences: list[tuple[Any, ...]], gone: set[str]) -> None:
@@ -634,11 +612,8 @@ def pymc_model(model: Any) -> Any:
     They are where data see them in a product, or as several predictors.
     """
     model = unwrapped(model)
-    return _with_gaussian_functions(model) if isinstance(model, pm.Model) else model
-
-
-def _with_gaussian_functions(model: pm.Model) -> pm.Model:
-    """The model, or the same with functions that are not jointly conjugate by their Gaussians."""
+    if not isinstance(model, pm.Model):
+        return model
     plain = [
         rv
         for rv in model.free_RVs

@@ -95,28 +95,20 @@ def _following(node: Apply, axes: dict[Variable, Axes]) -> Coupling | None:
     """Axes of the outputs of a node added to `axes`, where they depend on the variable."""
     if not any(v in axes for v in node.inputs) or isinstance(node.op, Shape | Shape_i):
         return None
+    rules = (rule for kinds, rule in _RULES if isinstance(node.op, kinds))
     try:
-        outputs = _axes_of_outputs(node, [axes.get(v) for v in node.inputs])
+        outputs = next(rules, _unknown)(node, [axes.get(v) for v in node.inputs])
     except _Mixes as mixes:
-        return Coupling(_name_of(node.op), mixes.certain)
+        inner = getattr(node.op, "core_op", node.op)
+        is_each = isinstance(inner, Elemwise)
+        return Coupling(type(inner.scalar_op).__name__ if is_each else str(inner), mixes.certain)
     for variable, found in zip(node.outputs, outputs, strict=True):
         if found is not None:
             axes[variable] = found
     return None
 
 
-def _name_of(op: Any) -> str:
-    inner = getattr(op, "core_op", op)
-    if isinstance(inner, Elemwise):
-        return type(inner.scalar_op).__name__
-    return str(inner)
-
-
-def _axes_of_outputs(node: Apply, inputs: list[Axes | None]) -> list[Axes | None]:
-    """Axes of each output, None where it does not depend on the variable."""
-    for kinds, rule in _RULES:
-        if isinstance(node.op, kinds):
-            return rule(node, inputs)
+def _unknown(node: Apply, inputs: list[Axes | None]) -> list[Axes | None]:
     raise _Mixes(certain=False)
 
 

@@ -22,8 +22,8 @@ from pymc_skewgp._gaussian.sparse import FieldPattern
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.graph import members as kinds
 from pymc_skewgp._model.graph.analysis import BlockGraph
-from pymc_skewgp._model.graph.data_rows import NoisyRows, row_terms
-from pymc_skewgp._model.graph.joint_gaussian import Field
+from pymc_skewgp._model.graph.data import NoisyRows, row_terms
+from pymc_skewgp._model.graph.members import Field
 from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._model.ops.plain_mode import in_double, plain_function
 from pymc_skewgp._posterior.site_evidence import FieldTerms
@@ -76,8 +76,9 @@ def field_terms(
     densities, ties = _densities(model, block, ends)
     densities = in_double([*densities, *model.replace_rvs_by_values(list(potentials))])
     log_prior = sum(x.sum() for x in densities)
-    seen: list[Any] = [*block.observed, *block.sites]
-    eta = pt.concatenate([y.predictor for y in seen])
+    seen = [y.predictor for y in block.observed]
+    seen += [pt.broadcast_to(y.predictor, y.shape).ravel() for y in block.sites]
+    eta = pt.concatenate(seen)
     log_prior, eta = clone_replace([log_prior, eta], pieces)
     slope = pt.grad(log_prior, z)
     singles = np.concatenate([np.full(n, n <= _FEW) for n in sizes])
@@ -133,7 +134,7 @@ def _may_be_sparse(model: pm.Model, block: BlockGraph, rows: Sequence[NoisyRows]
     plain = all(model.rvs_to_transforms[model[x.name]] is None for x in block.members)
     proper = not any(x.is_flat or x.own_potential is not None for x in block.members)
     alone = all(row.S.type.ndim == 1 for row in rows)
-    one = all(y.width == 1 and y.predictor is not None for y in block.sites)
+    one = all(y.width == 1 for y in block.sites)
     return plain and proper and alone and one
 
 

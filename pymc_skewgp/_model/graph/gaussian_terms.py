@@ -18,11 +18,15 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.distribution_graph import DistributionGraph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._model.graph import affine, fields, likelihoods, members
-from pymc_skewgp._model.graph import joint_gaussian as joint_gaussians
-from pymc_skewgp._model.graph.analysis import BlockGraph, ObservedRows
-from pymc_skewgp._model.graph.data_rows import NoisyRows, block_diagonal, row_terms
-from pymc_skewgp._model.graph.data_sites import RecognisedFamily, SitesOfData
-from pymc_skewgp._model.graph.sites import ObservedSites
+from pymc_skewgp._model.graph.analysis import BlockGraph
+from pymc_skewgp._model.graph.data import (
+    NoisyRows,
+    RecognisedFamily,
+    SitesOfData,
+    block_diagonal,
+    row_terms,
+)
+from pymc_skewgp._model.graph.sites import Observed, ObservedSites
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._observations.observations import DistinctRows, distinct_rows
 from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
@@ -39,9 +43,7 @@ _POINTS, _SPREAD, _SEED = 3, 0.3, 0
 _DENSEST, _SMALL = 0.2, 10**4
 
 
-def lean_terms(
-    model: pm.Model, terms: FactorTerms, joint: joint_gaussians.JointGaussian
-) -> FactorTerms:
+def lean_terms(model: pm.Model, terms: FactorTerms, joint: members.JointGaussian) -> FactorTerms:
     """Terms of white coordinates, by few operations.
 
     Parameters
@@ -60,7 +62,8 @@ def lean_terms(
         a = pt.concatenate([pt.zeros(one.size), a[k:]])
         A = A[pt.concatenate([one, pt.arange(k, A.shape[0])])]
         known = None if known is None else np.concatenate([known[one], known[k:]])
-    if known is not None and _is_sparse(known):
+    n_entries = 0 if known is None else np.count_nonzero(known)
+    if known is not None and known.size > _SMALL and n_entries < _DENSEST * known.size:
         W = sparse.as_sparse_variable(csr_matrix(known))
         offset = a + sparse.structured_dot(W, joint.mean[:, None])[:, 0]
         return terms._replace(factor=sparse.structured_dot(W, joint.factor), offset=offset)
@@ -69,7 +72,7 @@ def lean_terms(
     factor, scales = joint.factor, None
     if known is None and _is_known(factor):
         scales = np.asarray(factor.eval(mode=PLAIN), dtype=np.float64)
-    if scales is not None and _is_diagonal(scales):
+    if scales is not None and np.array_equal(scales, np.diag(np.diagonal(scales))):
         return terms._replace(factor=A * scales.diagonal(), offset=a + A @ joint.mean)
     return terms._replace(factor=A @ factor, offset=a + A @ joint.mean)
 
@@ -128,16 +131,6 @@ def _is_known(matrix: Any) -> bool:
     return all(isinstance(x, Constant) or hasattr(x, "get_value") for x in inputs)
 
 
-def _is_sparse(matrix: FloatArray) -> bool:
-    return bool(matrix.size > _SMALL and np.count_nonzero(matrix) < _DENSEST * matrix.size)
-
-
-def _is_diagonal(matrix: FloatArray) -> bool:
-    if matrix.shape[0] != matrix.shape[1]:
-        return False
-    return bool(np.count_nonzero(matrix) == np.count_nonzero(matrix.diagonal()))
-
-
 # Sites found in a model as what evidences and steps need: of the whole vector of a block.
 
 
@@ -159,22 +152,6 @@ def sites_of_data(y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = N
     return SitesOfData(family, values, given)
 
 
-def site_design(block: BlockGraph, y: ObservedSites) -> Any:
-    """A, with a column for each entry of the block."""
-    columns, start = [], 0
-    m = y.a.shape[0]
-    for name, own in zip(block.names, block.slices, strict=True):
-        size = own.stop - own.start
-        if name not in y.members:
-            columns.append(pt.zeros((m, size)))
-        elif y.A is None:
-            columns.append(pt.switch(pt.eq(m, size), pt.eye(m, size), pt.ones((m, size))))
-        else:
-            columns.append(y.A[:, start : start + size])
-            start = start + size
-    return pt.concatenate(columns, axis=1)
-
-
 # Deviations of the Gaussian in place of a flat prior, beside what the data can say.
 _FLAT = 1e6
 # Of their square times a potential's precision the last digits are beside 1.
@@ -184,7 +161,7 @@ _COLLINEAR = 1e-10
 
 
 class SiteDesign(NamedTuple):
-    """Predictors A z + a of the sites of a block, z its vector: graphs.
+    """Predictors A z + a, z the vector of a block: graphs.
 
     Attributes
     ----------
@@ -196,25 +173,16 @@ class SiteDesign(NamedTuple):
     a: Any
 
 
-def predictors_of(block: BlockGraph) -> SiteDesign:
-    """Of rows, then of sites."""
-    designs, offsets = [], []
-    for y in block.observed:
-        checked(y.name, y.values, y.likelihood)
-        m, p = y.a.shape[0], block.prior.mu.shape[0]
-        # Without a design eta is f itself, or its one entry for all rows.
-        same = pt.switch(pt.eq(m, p), pt.eye(m, p), pt.ones((m, p)))
-        designs.append(same if y.A is None else y.A)
-        offsets.append(y.a)
-    for known in block.sites:
-        designs.append(site_design(block, known))
-        offsets.append(known.a)
-    return SiteDesign(pt.concatenate(designs), pt.concatenate(offsets))
+def predictors_of(observed: Sequence[Any]) -> SiteDesign:
+    """Of rows, or sites, of a block."""
+    return SiteDesign(
+        pt.concatenate([y.A for y in observed]), pt.concatenate([y.a for y in observed])
+    )
 
 
 def gaussian_terms(
     model: pm.Model, block: BlockGraph, potentials: Sequence[Any]
-) -> tuple[FactorTerms | FieldTerms, joint_gaussians.JointGaussian | joint_gaussians.Field]:
+) -> tuple[FactorTerms | FieldTerms, members.JointGaussian | members.Field]:
     """Terms of a block without a SkewGP, and its vector of white coordinates, or itself.
 
     Raises
@@ -224,18 +192,18 @@ def gaussian_terms(
     NotSitesError
         For intervals whose noise is shared.
     """
-    A, a = predictors_of(block)
     rows = [noisy_rows(y) for y in block.observed]
     field = fields.field_terms(model, block, potentials, rows)
     if field is not None:
         return field
-    prior = joint_gaussians.joint_prior_of(block.members)
-    potential = joint_gaussians.potentials_of(model, block.members, potentials)
+    A, a = predictors_of(block.all_observed)
+    prior = members.joint_prior_of(block.members)
+    potential = members.potentials_of(model, block.members, potentials)
     spread = np.zeros((0, 0))
     if any(member.is_flat for member in block.members):
         stiff = None if potential is None else prior.picked @ potential.precision @ prior.picked.T
         spread = _flat_spread(model, block, A @ prior.loose, stiff)
-    joint = joint_gaussians.joint_gaussian(prior, spread, potential)
+    joint = members.joint_gaussian(prior, spread, potential)
     parts = [_whitened(y, row) for y, row in zip(block.observed, rows, strict=True)]
     if any(turn is not None for turn, _ in parts):
         rows = [row for _, row in parts]
@@ -249,14 +217,14 @@ def gaussian_terms(
     return lean_terms(model, terms, joint), joint
 
 
-def _whitened(y: ObservedRows, rows: NoisyRows) -> tuple[Any, NoisyRows]:
+def _whitened(y: Observed, rows: NoisyRows) -> tuple[Any, NoisyRows]:
     """Values whose noise is shared as values with noise of their own, and what turns predictors.
 
     With S = L L' these are :math:`L^{-1} v`, of noise 1.
     """
     if rows.S.type.ndim == 1:
         return None, rows
-    if y.value is None:
+    if y.rows.value is None:
         raise NotSitesError(
             f"{y.name} is intervals whose noise is shared, which a model without a SkewGP cannot "
             "have.",
@@ -280,7 +248,7 @@ def _flat_spread(model: pm.Model, block: BlockGraph, design: Any, stiff: Any) ->
     None: their precision under potentials, beside which round-off allows for less.
     """
     point = model.initial_point()
-    found = [design, *(y.value for y in block.observed if y.value is not None)]
+    found = [design, *(y.rows.value for y in block.observed if y.rows.value is not None)]
     found = [pt.zeros((1, 1)) if stiff is None else stiff, *found]
     used = set(graph_inputs(found))
     inputs = [value for value in model.value_vars if value in used]
@@ -323,12 +291,13 @@ def _refuse_unbounded(
     )
 
 
-def noisy_rows(y: ObservedRows) -> NoisyRows:
-    """Rows of the vector of a block."""
-    value = nowhere(y.lower) if y.value is None else y.value
-    log_constant = zero() if y.log_constant is None else y.log_constant
-    log_constant = pt.cast(log_constant, "float64")
-    return NoisyRows(y.S, y.lower, y.upper, value, log_constant, counts=y.counts)
+def noisy_rows(y: Observed) -> NoisyRows:
+    """Rows of the vector of a block, the data checked."""
+    checked(y.name, y.values, y.likelihood)
+    _, _, lower, upper, noise, value, log_constant, _, counts = y.rows
+    value = nowhere(lower) if value is None else value
+    log_constant = zero() if log_constant is None else pt.cast(log_constant, "float64")
+    return NoisyRows(noise, lower, upper, value, log_constant, counts=counts)
 
 
 def checked(name: str, values: Any, likelihood: likelihoods.Likelihood) -> Any:

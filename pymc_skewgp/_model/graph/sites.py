@@ -5,8 +5,7 @@ the latent variables, that all their ways to the log probability lead through, a
 are kept apart from there on.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.distribution import PartialObservedRV
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
@@ -28,12 +27,7 @@ from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.graph import affine, entrywise, likelihoods
-from pymc_skewgp._model.graph.members import (
-    as_member,
-    first_quadratic,
-    known_shape,
-    log_density_of,
-)
+from pymc_skewgp._model.graph.members import first_quadratic, known_shape, log_density_of
 from pymc_skewgp._model.ops.plain_mode import in_double, plain_function
 
 # Observations of a SkewGP variable, and what in a model is in the way of an exact step.
@@ -51,22 +45,29 @@ class NoRowsError(NotConjugateError):
 
 
 class Observed(NamedTuple):
-    """One observed variable, as it stands in the model.
+    """One observed variable as rows.
 
     Attributes
     ----------
     name : str
     likelihood : Likelihood
     rows : RowGraphs
-        Graphs of the model's random variables.
+        Graphs of the model's random variables; in a `BlockGraph` of value variables.
     values : TensorVariable
         The data.
+    A, a : TensorVariable, shape (m, p) and (m,)
+        The predictor is A f + a, f being the vector of a block; None without one.
+    predictor : TensorVariable, shape (m,)
+        That, of the values of a block; None without one.
     """
 
     name: str
     likelihood: likelihoods.Likelihood
     rows: likelihoods.RowGraphs
     values: Any
+    A: Any = None
+    a: Any = None
+    predictor: Any = None
 
 
 def find_observed(model: pm.Model, rv: Any) -> list[Observed]:
@@ -92,7 +93,19 @@ def find_observed(model: pm.Model, rv: Any) -> list[Observed]:
     name = getattr(rv, "name", None)
     if rv not in model.free_RVs:
         raise NotConjugateError(f"{name} is not a free random variable of the model.")
-    _refuse_other_functions(model, rv)
+    if not isinstance(rv.owner.op, UnifiedSkewNormalRV):
+        raise NotConjugateError(
+            f"{rv.name} is a {distribution_name(rv)} variable; ConjugateStep and LinESS sample "
+            "latent functions made by SkewGP.prior or UnifiedSkewNormal."
+        )
+    parameters = rv.owner.op.dist_params(rv.owner)
+    if rv.type.ndim != 1 or tuple(p.type.ndim for p in parameters) != _CORE_NDIMS:
+        raise NotConjugateError(
+            f"{rv.name} has batch dimensions: its {rv.type.ndim} are too many.",
+            "Make a variable of each vector.",
+        )
+    if model.rvs_to_transforms[rv] is not None:
+        raise NotConjugateError(f"{rv.name} has a transform.", "Leave transform out.")
     found = []
     below = children(model, rv)
     for other in below:
@@ -115,22 +128,6 @@ def distribution_name(variable: Any) -> str:
         return f"{distribution_name(variable.owner.inputs[0])} with masked entries"
     name: str = getattr(op, "_print_name", (type(op).__name__.removesuffix("RV"),))[0]
     return name
-
-
-def _refuse_other_functions(model: pm.Model, rv: Any) -> None:
-    if not isinstance(rv.owner.op, UnifiedSkewNormalRV):
-        raise NotConjugateError(
-            f"{rv.name} is a {distribution_name(rv)} variable; ConjugateStep and LinESS sample "
-            "latent functions made by SkewGP.prior or UnifiedSkewNormal."
-        )
-    parameters = rv.owner.op.dist_params(rv.owner)
-    if rv.type.ndim != 1 or tuple(p.type.ndim for p in parameters) != _CORE_NDIMS:
-        raise NotConjugateError(
-            f"{rv.name} has batch dimensions: its {rv.type.ndim} are too many.",
-            "Make a variable of each vector.",
-        )
-    if model.rvs_to_transforms[rv] is not None:
-        raise NotConjugateError(f"{rv.name} has a transform.", "Leave transform out.")
 
 
 def _observed_as_rows(model: pm.Model, rv: Any, other: Any) -> Observed:
@@ -203,8 +200,13 @@ def predictions_of(model: pm.Model, members: Sequence[Any]) -> list[Any]:
 
 def children(model: pm.Model, rv: Any) -> list[Any]:
     """Variables and potentials of the model that depend on `rv`, with no other in between."""
-    others = [other for other in [*model.basic_RVs, *model.potentials] if other is not rv]
-    return [other for other in others if _depends_directly(other, rv, model)]
+    found = []
+    for other in [*model.basic_RVs, *model.potentials]:
+        blockers = [v for v in model.basic_RVs if v is not other]
+        inputs = [] if other is rv or other.owner is None else other.owner.inputs
+        if affine.uses_values(inputs, rv, blockers):
+            found.append(other)
+    return found
 
 
 def recognised(model: pm.Model, other: Any) -> Observed | None:
@@ -216,8 +218,7 @@ def recognised(model: pm.Model, other: Any) -> Observed | None:
     if found is None:
         return None
     likelihood, rows = found
-    rows = rows.replaced(dict(zip(rows.graphs, in_double(rows.graphs), strict=True)))
-    return Observed(other.name, likelihood, rows, values)
+    return Observed(other.name, likelihood, rows.mapped(in_double), values)
 
 
 def outside_predictor(rows: likelihoods.RowGraphs, rv: Any) -> bool:
@@ -226,33 +227,23 @@ def outside_predictor(rows: likelihoods.RowGraphs, rv: Any) -> bool:
     return affine.uses_values(rest, rv, [])
 
 
-def _depends_directly(other: Variable, rv: Variable, model: pm.Model) -> bool:
-    """Whether a path leads from `rv` to `other` that meets no other variable of the model."""
-    if other.owner is None:
-        return False
-    return affine.uses_values(
-        other.owner.inputs, rv, [v for v in model.basic_RVs if v is not other]
-    )
-
-
 _REMEDY = "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True)."
 
 
 class ObservedSites(NamedTuple):
     """One observed variable as m sites log p(y_i | eta_i), graphs of value variables.
 
-    f are the values of the members, raveled, one after the other; eta = A f + a. Of K predictors
-    those of one observation come after those of another: A, a and eta have m K entries then.
+    Of K predictors those of one observation come after those of another: eta, A and a have m K
+    entries then.
 
     Attributes
     ----------
     name : str
         Of the observed variable.
-    members : list of str
-        Names of SkewGP and Gaussian variables, in the order of the model.
-    A : TensorVariable, shape (m, p), or None
-        None where eta is f plus the offset, entry by entry.
-    a : TensorVariable, shape (m,)
+    predictor : TensorVariable
+        What eta is, affine in members of a block.
+    shape : TensorVariable, shape (d,)
+        What the predictor is broadcast to, d known.
     eta : TensorVariable, shape (m,)
         The input of `log_prob`.
     log_prob : TensorVariable, shape (m,)
@@ -260,21 +251,20 @@ class ObservedSites(NamedTuple):
     values : TensorVariable
         The data.
     hyperparameters : list of TensorVariable
-        Value variables of other free variables that A, a or `log_prob` depend on.
+        Value variables of other free variables that the predictor or `log_prob` depend on.
     width : int
         Number K of predictors of each.
     gaussian_in : int or None
         Which of several the log probability is quadratic in, given the others.
     is_coupled : bool
         Whether it is one log density of all observations, or a potential, m being 1.
-    predictor : TensorVariable, shape (m,), or None
-        Of the members' values; of one predictor.
+    A, a : TensorVariable, shape (m, p) and (m,)
+        As of `Observed`.
     """
 
     name: str
-    members: list[str]
-    A: Any
-    a: Any
+    predictor: Any
+    shape: Any
     eta: Any
     log_prob: Any
     values: Any
@@ -282,12 +272,8 @@ class ObservedSites(NamedTuple):
     width: int = 1
     gaussian_in: int | None = None
     is_coupled: bool = False
-    predictor: Any = None
-
-    @property
-    def graphs(self) -> list[Any]:
-        """What the sites are computed from, but for the data."""
-        return [x for x in (self.A, self.a, self.log_prob) if x is not None]
+    A: Any = None
+    a: Any = None
 
     @property
     def parameters(self) -> tuple[Any, ...]:
@@ -306,8 +292,8 @@ class _Split(NamedTuple):
 
 def sites_of(
     model: pm.Model, rv: Any, members: Sequence[Any], *, several: bool = False
-) -> Callable[[], ObservedSites]:
-    """An observed variable of a model as sites: refused at once, and made when that is called.
+) -> ObservedSites:
+    """An observed variable of a model as sites.
 
     Parameters
     ----------
@@ -326,16 +312,30 @@ def sites_of(
     """
     chosen = [x for x in model.free_RVs if x in members]
     split = _split(model, rv, _log_prob(model, rv), chosen, several)
-    return partial(_as_sites, model, rv, chosen, split)
+    values = model.rvs_to_values[rv]
+    shape = pt.stack(list(values.shape)[: split.log_prob.type.ndim] or [1])
+    predictor, k, whole = split.predictors[0], len(split.predictors), shape
+    if k > 1:
+        predictor = pt.stack([pt.broadcast_to(x, shape) for x in split.predictors], axis=-1)
+        whole = pt.concatenate([shape, [k]])
+    eta = pt.tensor("eta", dtype="float64", shape=(None,))
+    each = {x: eta if k == 1 else eta[i::k] for i, x in enumerate(split.etas)}
+    ndim = split.log_prob.type.ndim
+    if ndim != 1:
+        each = {x: own.reshape(shape, ndim=ndim) for x, own in each.items()}
+    log_prob = entrywise.rebuilt(split.log_prob, each)
+    log_prob = pt.broadcast_to(log_prob, shape).ravel()
+    own = [model.rvs_to_values[x] for x in chosen]
+    others = _hyperparameters(model, [predictor, log_prob], own)
+    place = first_quadratic(split.log_prob, split.etas) if k > 1 else None
+    return ObservedSites(rv.name, predictor, whole, eta, log_prob, values, others, k, place)
 
 
 # Entries of members that one log density may see: it has a matrix of second derivatives in them.
 MOST_COUPLED = 300
 
 
-def coupled_sites_of(
-    model: pm.Model, variable: Any, members: Sequence[Any]
-) -> Callable[[], ObservedSites]:
+def coupled_sites_of(model: pm.Model, variable: Any, members: Sequence[Any]) -> ObservedSites:
     """An observed variable, or a potential, as one function of all entries of members.
 
     Raises
@@ -345,7 +345,8 @@ def coupled_sites_of(
     """
     chosen = [x for x in model.free_RVs if x in members]
     shapes = [known_shape(x) for x in chosen]
-    size = sum(prod(shape) for shape in shapes)
+    sizes = [prod(shape) for shape in shapes]
+    size = sum(sizes)
     if size > MOST_COUPLED:
         raise NotSitesError(
             f"{variable.name} couples {size} entries of {' and '.join(x.name for x in chosen)}; "
@@ -357,34 +358,22 @@ def coupled_sites_of(
     else:
         log_prob = _log_prob(model, variable)
     total = log_prob.sum()
-    known = [as_member(model, x) for x in chosen]
+    values = [model.rvs_to_values[x] for x in chosen]
     try:
-        pytensor.grad(total, [x.value for x in known])
+        pytensor.grad(total, values)
     except (NotImplementedError, TypeError, ValueError, MethodNotDefined) as error:
         raise NotSitesError(
             f"PyTensor cannot differentiate the log density of {variable.name}: {error}",
             "Use pm.sample.",
         ) from error
-    return partial(_as_coupled, model, variable, known, shapes, total)
-
-
-def _as_coupled(
-    model: pm.Model, variable: Any, known: list[Any], shapes: list[tuple[int, ...]], total: Any
-) -> ObservedSites:
-    values, sizes = [x.value for x in known], [prod(shape) for shape in shapes]
     predictor = pt.concatenate([x.ravel() for x in values])
-    A, a = affine.affine_coefficients(
-        predictor, values, [x.origin for x in known], pt.stack([predictor.shape[0]])
-    )
-    eta = pt.tensor("eta", dtype="float64", shape=(sum(sizes),))
+    eta = pt.tensor("eta", dtype="float64", shape=(size,))
     ends = pairwise(accumulate(sizes, initial=0))
     pieces = [eta[i:j].reshape(own) for (i, j), own in zip(ends, shapes, strict=True)]
     log_prob = entrywise.rebuilt(total, dict(zip(values, pieces, strict=True)))[None]
-    others = _hyperparameters(model, [x for x in (A, a, log_prob) if x is not None], values)
-    names, nothing = [x.name for x in known], pt.constant(np.zeros(1))
-    return ObservedSites(
-        variable.name, names, A, a, eta, log_prob, nothing, others, sum(sizes), is_coupled=True
-    )
+    others, nothing = _hyperparameters(model, [log_prob], values), pt.constant(np.zeros(1))
+    own = predictor, pt.stack([predictor.shape[0]]), eta, log_prob, nothing, others, size
+    return ObservedSites(variable.name, *own, is_coupled=True)
 
 
 def _hyperparameters(model: pm.Model, graphs: list[Any], own: list[Any]) -> list[Any]:
@@ -589,30 +578,3 @@ def _narrows(graph: Any, xs: Sequence[Any]) -> list[Any]:
             narrow.append(v)
         reach = max(reach, last[v])
     return [v for v in reversed(narrow) if affine.why_not_affine(v, xs) is None]
-
-
-def _as_sites(model: pm.Model, rv: Any, members: list[Any], split: _Split) -> ObservedSites:
-    values = model.rvs_to_values[rv]
-    shape = pt.stack(list(values.shape)[: split.log_prob.type.ndim] or [1])
-    known = [as_member(model, x) for x in members]
-    predictor, k, whole = split.predictors[0], len(split.predictors), shape
-    if k > 1:
-        predictor = pt.stack([pt.broadcast_to(x, shape) for x in split.predictors], axis=-1)
-        whole = pt.concatenate([shape, [k]])
-    A, a = affine.affine_coefficients(
-        predictor, [x.value for x in known], [x.origin for x in known], whole
-    )
-    eta = pt.tensor("eta", dtype="float64", shape=(None,))
-    each = {x: eta if k == 1 else eta[i::k] for i, x in enumerate(split.etas)}
-    ndim = split.log_prob.type.ndim
-    if ndim != 1:
-        each = {x: own.reshape(shape, ndim=ndim) for x, own in each.items()}
-    log_prob = entrywise.rebuilt(split.log_prob, each)
-    log_prob = pt.broadcast_to(log_prob, shape).ravel()
-    graphs = [x for x in (A, a, log_prob) if x is not None]
-    others = _hyperparameters(model, graphs, [x.value for x in known])
-    names = [x.name for x in members]
-    place = first_quadratic(split.log_prob, split.etas) if k > 1 else None
-    graph = pt.broadcast_to(predictor, whole).ravel() if k == 1 else None
-    rest = names, A, a, eta, log_prob, values, others, k, place
-    return ObservedSites(rv.name, *rest, predictor=graph)

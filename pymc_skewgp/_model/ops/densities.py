@@ -16,6 +16,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import graph_rewriter
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg import solve_triangular
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
 
@@ -48,6 +49,26 @@ def import_for_numba(module: str) -> None:
 
 _NUMBA = "pymc_skewgp._model.ops.numba_dispatch"
 import_for_numba(_NUMBA)
+
+
+class ObjectModeDraws(Op):
+    """The draws of a random variable by its ``perform``, for numba to call in object mode."""
+
+    __props__ = ("rv_op",)
+
+    def __init__(self, rv_op: RandomVariable) -> None:
+        self.rv_op = rv_op
+        if rv_op.inplace:
+            self.destroy_map = {0: [0]}
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Node with the inputs and outputs of the random variable's own."""
+        outputs = self.rv_op.make_node(*inputs).outputs
+        return Apply(self, list(inputs), [output.type() for output in outputs])
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: Any) -> None:
+        """Draw."""
+        self.rv_op.perform(node, inputs, outputs)
 
 
 class ValueWithDerivatives(Op):

@@ -248,8 +248,8 @@ def pt_log_evidence(
     limits: tuple[Any, Any],
     sun: SunParameters,
     *,
+    noise: Any,
     value: Any = None,
-    noise: Any = None,
     counts: Any = None,
     method: LogProbMethod = "twisted",
     n_draws: int = 256,
@@ -265,8 +265,8 @@ def pt_log_evidence(
         Graphs of the parameters, each with batch dimensions or without.
     value : tensor_variable, shape (..., n), optional
         What the rows are that are points; NaN at intervals. Default: all are intervals.
-    noise : tensor_variable, shape (n,) or (n, n), optional
-        Variances, or the covariance. Default 1.
+    noise : tensor_variable, shape (n,) or (n, n)
+        Variances, or the covariance.
     counts : tensor_variable, shape (n,), optional
         How many rows each interval stands for, each with noise of its own. Default 1.
     method : {"twisted", "ep"}
@@ -292,8 +292,6 @@ def pt_log_evidence(
         raise NotImplementedError("the evidence of sites is for one set of parameters at a time.")
     if value is None:
         value = pt.full_like(lower, np.float64(np.nan), dtype="float64")
-    if noise is None:
-        noise = pt.ones_like(lower, dtype="float64")
     shared = noise.type.ndim == 2 and lower.type.ndim == 1
     repeats = [] if counts is None else [counts]
     op = LogEvidence(

@@ -9,7 +9,12 @@ from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch import basic
 
 from pymc_skewgp._gaussian.compiled.ep import rectangle_by_ep
-from pymc_skewgp._model.ops.densities import CARLogDet, LogDensityAndOrthant, MvnLogProb
+from pymc_skewgp._model.ops.densities import (
+    CARLogDet,
+    LogDensityAndOrthant,
+    MvnLogProb,
+    ObjectModeDraws,
+)
 from pymc_skewgp._model.ops.log_evidence import LogEvidence, log_evidence
 from pymc_skewgp._validation import FloatArray
 
@@ -55,6 +60,16 @@ def _numba_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> tuple[An
         return _by_ep(op.n_draws), key
     # Compiled: for chains, which ask for it thousands of times.
     return in_python(node, partial(log_evidence, op.method, op.n_draws, compiled=True)), key
+
+
+@basic.register_funcify_and_cache_key(ObjectModeDraws)
+def _numba_object_mode_draws(op: ObjectModeDraws, node: Apply, **kwargs: Any) -> tuple[Any, None]:
+    def draw(*inputs: Any) -> tuple[Any, Any]:
+        storage: list[list[Any]] = [[None], [None]]
+        op.perform(node, inputs, storage)
+        return storage[0][0], storage[1][0]
+
+    return in_python(node, draw), None  # holds a Python function: not for the cache on disk
 
 
 def _by_ep(n_draws: int) -> Any:

@@ -24,7 +24,7 @@ from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel, Move, P
 from pymc_skewgp._mcmc.site_chain import ConjugateInfo, ConjugateSampler, ConjugateState, SiteChain
 from pymc_skewgp._mcmc.slices import HyperparameterMove, SliceMove, SliceState
 from pymc_skewgp._model.graph.analysis import BlockGraph
-from pymc_skewgp._model.graph.gaussian_terms import site_design, sites_of_data
+from pymc_skewgp._model.graph.gaussian_terms import sites_of_data
 from pymc_skewgp._model.ops.densities import pt_mvn_logcdf
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations import observations as row
@@ -42,6 +42,9 @@ _Block = tuple[row.Observations, FloatArray | None]
 # Numbers by name, and by number those of parameters.
 _AtPoint = Mapping[Any, FloatArray]
 
+
+# Of `RowGraphs`, what is evaluated.
+_OF_ROWS = ("lower", "upper", "noise", "value", "counts")
 
 # Nodes of a graph up to which it runs without being compiled: that takes seconds, and saves a
 # tenth of a millisecond a call.
@@ -89,17 +92,17 @@ class LatentAtPoint:
         known = [sites_of_data(sites, compile_kwargs or {}) for sites in latent.sites]
         self._families = [part.family for part in known]
         self._rows = [
-            (y.name, y.likelihood.check, y.mixture and y.mixture.kind) for y in latent.observed
+            (y.name, y.likelihood.check, y.rows.mixture and y.rows.mixture.kind)
+            for y in latent.observed
         ]
-        names = ("values", "A", "a", "lower", "upper", "S", "value", "counts")
         parts: list[dict[Any, Any]] = [latent.prior._asdict()]
         for y in latent.observed:
-            own: dict[Any, Any] = {name: getattr(y, name) for name in names}
-            own |= dict(enumerate(y.parameters))
+            own: dict[Any, Any] = {"values": y.values, "A": y.A, "a": y.a}
+            own |= {name: getattr(y.rows, name) for name in _OF_ROWS}
+            own |= dict(enumerate(y.rows.parameters))
             parts.append({name: x for name, x in own.items() if x is not None})
         for sites, part in zip(latent.sites, known, strict=True):
-            predictor = {"A": site_design(latent, sites), "a": sites.a}
-            parts.append(predictor | dict(enumerate(part.graphs)))
+            parts.append({"A": sites.A, "a": sites.a} | dict(enumerate(part.graphs)))
         outputs = [x for part in parts for x in part.values()]
         self._names = [list(part) for part in parts]
         self._dtypes = [[x.dtype for x in part.graphs] for part in known]
@@ -170,7 +173,7 @@ class LatentAtPoint:
         ]
         prior, rows = SunParameters(**parts[0]), parts[1 : 1 + len(self._rows)]
         size, sites = prior.mu.size, parts[1 + len(self._rows) :]
-        blocks = [self._block(own, at, size) for own, at in zip(self._rows, rows, strict=True)]
+        blocks = [self._block(own, at) for own, at in zip(self._rows, rows, strict=True)]
         mixtures = [
             None if kind is None else kind(*(at[i] for i in range(len(at)) if i in at))
             for (_, _, kind), at in zip(self._rows, rows, strict=True)
@@ -179,17 +182,19 @@ class LatentAtPoint:
             self._repeats = not any(mixtures) and _repeat(prior, blocks)
         if self._repeats:
             return self._with_factors(prior, blocks, sites)
-        single = [
-            rows if times is None else _with_design(row.each_row(rows, times), size)
-            for rows, times in blocks
-        ]
+        single = []
+        for own_rows, times in blocks:
+            if times is not None:
+                own_rows = row.each_row(own_rows, times)
+                own_rows = replace(own_rows, A=_design(own_rows.A))
+            single.append(own_rows)
         ends = np.cumsum([0, *(rows.n_rows for rows in single)])
         placed = [
             Placed(mixture, slice(start, stop))
             for mixture, (start, stop) in zip(mixtures, pairwise(ends), strict=True)
             if mixture is not None
         ]
-        joint = self._joined_sites(sites, size)
+        joint = self._joined_sites(sites)
         return ConjugateModel(prior, _joined(single, size), tuple(placed), sites=joint)
 
     def _with_factors(
@@ -204,11 +209,9 @@ class LatentAtPoint:
         sites = factors_of(rows, counts[moved], unit, first)
         sites = replace(sites, A=design[first])
         points = observed.rows(observed.is_point)
-        return ConjugateModel(prior, points, sites=self._joined_sites(parts, size, sites))
+        return ConjugateModel(prior, points, sites=self._joined_sites(parts, sites))
 
-    def _joined_sites(
-        self, parts: Sequence[_AtPoint], size: int, rows: Sites | None = None
-    ) -> Sites | None:
+    def _joined_sites(self, parts: Sequence[_AtPoint], rows: Sites | None = None) -> Sites | None:
         """All that are no rows, one observed variable after the other, and those made of rows."""
         designs, offsets = ([], []) if rows is None else ([rows.A], [rows.a])
         given = [] if rows is None else [SitesGiven(rows.size, rows.log_prob, rows.slopes)]
@@ -220,21 +223,18 @@ class LatentAtPoint:
         if not given:
             return None
         joint = joined_sites(given)
-        design = _design(np.vstack(designs), size)
+        design = _design(np.vstack(designs))
         return Sites(design, np.concatenate(offsets), joint.log_prob, joint.slopes)
 
-    def _block(self, own: tuple[str, Any, Any], at: _AtPoint, size: int) -> _Block:
+    def _block(self, own: tuple[str, Any, Any], at: _AtPoint) -> _Block:
         """One observed variable, and how many rows each interval stands for."""
         name, check, _ = own
         if self._last is None:  # data change between chains only
             check(name, at["values"])
-        A, a, counts = at.get("A"), at["a"], at.get("counts")
-        if A is None and a.size != size:  # one entry of f for all observations
-            A = np.ones((a.size, 1))
-        if counts is None:
-            A = _design(A, size)
+        a, counts = at["a"], at.get("counts")
+        A = _design(at["A"]) if counts is None else at["A"]
         value = at.get("value", np.full(a.size, np.nan))
-        return row.Observations(A, a, at["S"], at["lower"], at["upper"], value), counts
+        return row.Observations(A, a, at["noise"], at["lower"], at["upper"], value), counts
 
 
 def _every_row(
@@ -263,17 +263,12 @@ def _repeat(prior: SunParameters, blocks: Sequence[_Block]) -> bool:
     return are_alike(counts[moved], rows.S, squared_gaps(factor), limits=limits)
 
 
-def _design(A: FloatArray | None, size: int) -> Any:
+def _design(A: FloatArray) -> Any:
     """The form of a design whose products take the fewest operations."""
-    if A is None or np.array_equal(A, np.eye(size)):
+    n = np.count_nonzero(A)
+    if A.shape == (n, n) and (A.diagonal() == 1.0).all():
         return None
-    sparse = A.size > _LEAST_SPARSE and np.count_nonzero(A) < _SPARSE_SHARE * A.size
-    return csr_array(A) if sparse else A
-
-
-def _with_design(rows: row.Observations, size: int) -> row.Observations:
-    """`rows` of an array of all values, in the form that is best for so few."""
-    return replace(rows, A=_design(rows.A, size)) if isinstance(rows.A, np.ndarray) else rows
+    return csr_array(A) if A.size > _LEAST_SPARSE and n < _SPARSE_SHARE * A.size else A
 
 
 def _joined(blocks: list[row.Observations], size: int) -> row.Observations:
@@ -433,7 +428,7 @@ class BlockMove:
         )
         self._learnt: SliceState | None = None
         self.moved = [model.values_to_rvs[value].name for value in block.moved]
-        mixed = any(y.mixture is not None for y in block.observed)
+        mixed = any(y.rows.mixture is not None for y in block.observed)
         self._fixed = self._latent.fixed and not mixed  # indicators make other rows at each step
         self._sampler: ConjugateSampler | SiteChain | None = None
         self._state: ConjugateState | None = None

@@ -9,17 +9,14 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import pymc as pm
-import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV
 
 from pymc_skewgp._errors import NotConjugateError, warnings_are_wanted
 from pymc_skewgp._model.distributions.unified_skew_normal import warn_of_other_step
 from pymc_skewgp._model.graph import analysis
 from pymc_skewgp._model.graph import sites as graph_sites
-from pymc_skewgp._model.graph.joint_gaussian import proper_joint
-from pymc_skewgp._model.graph.members import is_function
+from pymc_skewgp._model.graph.members import is_function, known_shape, proper_joint
 from pymc_skewgp._model.ops.densities import sun_of_process
-from pymc_skewgp._model.ops.plain_mode import PLAIN
 
 # Hyperparameters that the step of a block takes for itself, so that NUTS is not needed for them.
 #
@@ -73,58 +70,30 @@ def _moved(model: pm.Model, block: analysis.Block) -> list[Any]:
 
 
 def _n_entries(model: pm.Model, rvs: list[Any]) -> int:
-    return sum(n_entries(model, x) for x in rvs)
-
-
-def n_entries(model: pm.Model, rv: Any) -> int:
-    """Entries of a variable, more than enough where they are hard to count."""
-    known = model.rvs_to_values[rv].type.shape
-    if None not in known:
-        return prod(known)
-    infer_shape = getattr(rv.owner.op, "_infer_shape", None)
-    if infer_shape is None:
-        return _MOST + 1
-    shape = infer_shape(rv.owner.op.size_param(rv.owner), rv.owner.op.dist_params(rv.owner))
-    (size,) = model.replace_rvs_by_values([pt.prod(pt.stack(list(shape)))])
-    return int(size.eval(mode=PLAIN))
+    shapes = [(rv, model.rvs_to_values[rv].type.shape) for rv in rvs]
+    return sum(prod(known_shape(rv) if None in own else own) for rv, own in shapes)
 
 
 # Where `pm.sample` picks the step for sites: where NUTS has fewer effective draws a second. Each
 # entry of hyperparameters takes a slice of its own, NUTS has one gradient for all.
 
 
-def is_fast(model: pm.Model, block: analysis.Block) -> bool:
-    """Whether the step is to be picked for a block under sites."""
-    others = _other_functions(model, block)
-    return not others and _n_entries(model, _moved(model, block)) <= _MOST
-
-
-def refuse_slow(model: pm.Model, rv: Any, block: analysis.Block) -> None:
-    """NotConjugateError for a function of a block under sites for which it is not picked."""
-    if is_fast(model, block):
-        return
-    others = _other_functions(model, block)
-    if others:
-        graph_sites.find_observed(model, rv)
-        raise NotConjugateError(
-            f"what observes {rv.name} depends on {others[0]} too, and not jointly affinely."
-        )
-    raise NotConjugateError(
-        f"{_n_entries(model, _moved(model, block))} entries of hyperparameters would move with "
-        f"{rv.name}, more than {_MOST}.",
+def why_slow(model: pm.Model, block: analysis.Block, rv: Any) -> NotConjugateError | None:
+    """Why the step is not picked for a function of a block under sites; None where it is."""
+    # Functions that enter the sites, but are not in the block: in turn they would mix slowly.
+    values = {x for y in block.sites for x in y.hyperparameters}
+    for other in model.free_RVs:
+        if model.rvs_to_values[other] in values and is_function(other):
+            why = f"what observes {rv.name} depends on {other.name} too, and not jointly affinely."
+            return NotConjugateError(why)
+    n = _n_entries(model, _moved(model, block))
+    if n <= _MOST:
+        return None
+    return NotConjugateError(
+        f"{n} entries of hyperparameters would move with {rv.name}, more than {_MOST}.",
         f"Make {rv.name} with SkewGP.prior(..., reparameterize=True), which NUTS samples well, or "
         "give pm.sample the step yourself.",
     )
-
-
-def _other_functions(model: pm.Model, block: analysis.Block) -> list[str]:
-    """Functions that enter the sites, but are not in the block: in turn they would mix slowly."""
-    values = {x for y in block.sites for x in y.hyperparameters}
-    return [
-        rv.name
-        for rv, x in model.rvs_to_values.items()
-        if x in values and rv in model.free_RVs and is_function(rv)
-    ]
 
 
 # Blocks that share hyperparameters, moved as one.
@@ -258,8 +227,10 @@ def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
     try:
         own = [block for block in blocks if rv in block.members]
         for block in own:
-            if block.sites:
-                refuse_slow(asked.model, rv, block)
+            if block.sites and (error := why_slow(asked.model, block, rv)) is not None:
+                if not error.remedy:  # rows may say what to do
+                    graph_sites.find_observed(asked.model, rv)
+                raise error
         if not own:
             analysis.refuse_with_reason(asked.model, rv)
     except NotConjugateError as error:
@@ -275,7 +246,7 @@ def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
 def _goes_with(rv: Any, block: analysis.Block, asked: Asked) -> bool:
     """Whether a variable is moved by the step of a block that the user left to ``pm.sample``."""
     functions = [x for x in block.members if is_function(x)]
-    if block.sites and not is_fast(asked.model, block):
+    if block.sites and why_slow(asked.model, block, rv) is not None:
         return False
     if any(asked.model.rvs_to_values[x] in asked.assigned for x in functions):
         return False

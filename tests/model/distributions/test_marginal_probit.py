@@ -195,11 +195,6 @@ class TestShapes:
             MarginalProbit("x", **ONE_LATENT, size=size)
         assert_support_point_is_expected(model, np.array(expected), check_finite_logp=True)
 
-    def test_draws_are_the_same_in_numba_and_python(self):
-        y = MarginalProbit.dist(**ONE_LATENT, size=100)
-        numba, python = (pm.draw(y, 2, random_seed=1, mode=mode) for mode in ("NUMBA", PLAIN))
-        np.testing.assert_array_equal(numba, python)
-
 
 class TestInModels:
     def build(self, **options):

@@ -34,12 +34,6 @@ def test_every_parametrisation(parameters):
     assert found == pytest.approx(exact(X, MU, COV), abs=MONTE_CARLO)
 
 
-def test_two_dimensions_are_exact():
-    cov = COV[:2, :2]
-    found = pm.logcdf(pm.MvNormal.dist(0.5, cov), X[:2]).eval()  # a scalar mean is repeated
-    assert found == pytest.approx(exact(X[:2], 0.5, cov), abs=1e-11)
-
-
 def test_batches():
     cov = COV[:2, :2]
     x = np.array([[0.0, 1.0], [-1.0, 0.5], [2.0, 2.0]])

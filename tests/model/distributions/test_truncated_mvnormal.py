@@ -164,18 +164,6 @@ def test_support_point_in_a_batch():
 # Draws
 
 
-def test_draws_are_the_same_in_numba_and_python():
-    """Their law is tested with `independent_draws`, which the reference above is."""
-    batch = {**EXAMPLE, "lower": np.array([LOWER, LOWER - 1.0])}
-    variables = [TruncatedMvNormal.dist(**given, size=(3, 2)) for given in (EXAMPLE, batch)]
-    numba, python = (
-        pm.draw(variables, 2, random_seed=1, mode=mode) for mode in ("NUMBA", IN_PYTHON)
-    )
-    for found, expected in zip(numba, python, strict=True):
-        np.testing.assert_array_equal(found, expected)
-        assert np.unique(found).size == found.size
-
-
 def test_draws_with_an_empty_rectangle_say_so():
     lower = pt.dvector()
     rv = TruncatedMvNormal.dist(0.0, np.eye(2), lower, 1.0)

@@ -9,7 +9,7 @@ from likelihood_oracles import assert_posterior, function_grid
 from scipy import stats
 from scipy.special import expit
 
-from pymc_skewgp import DrawOverflowWarning, NotSitesError, SkewGP, likelihoods
+from pymc_skewgp import DrawOverflowWarning, SkewGP, likelihoods
 from pymc_skewgp._model.gp.site_functions import DistributionSites
 
 X = np.linspace(-2.0, 2.0, 12)[:, None]
@@ -72,10 +72,6 @@ def test_errors_of_data_say_which():
     kinds = {"times": (X, POSITIVE, lambda eta: pm.Exponential.dist(eta))}
     with pytest.raises(ValueError, match="in the data 'times': the log likelihood is not finite"):
         GP.posterior({**kinds, "labels": (X, LABELS, None)})
-    with pytest.raises(NotSitesError, match="Sum"):
-        GP.posterior(
-            X, COUNTS, likelihood=lambda eta: pm.Poisson.dist(pm.math.exp(eta) + eta.sum())
-        )
 
 
 def test_without_draws_of_y_there_are_those_of_f():
@@ -153,15 +149,3 @@ def test_one_new_point_of_a_variable_that_scipy_draws():
     posterior = gp.posterior([[0.0], [1.0]], [1, 5], likelihood=trials, random_seed=1)
     drawn = posterior.predict([[0.5]], random_seed=1)["predictions"]["y"].values
     assert set(np.unique(drawn)) <= set(range(11))
-
-
-def test_a_gradient_that_pytensor_lacks():
-    """Of Rice: slopes by differences, here against those of SciPy's density."""
-    likelihood = DistributionSites(lambda e: pm.Rice.dist(nu=pm.math.exp(e), sigma=1.0), {})
-    y, f = np.array([1.0, 2.5]), np.array([0.3, -0.4])
-    likelihood.as_data(y, 2)
-    first, second = likelihood.slopes(y, f)
-    h = 1e-3
-    low, here, high = (stats.rice.logpdf(y, np.exp(f + k * h)) for k in (-1, 0, 1))
-    np.testing.assert_allclose(first, (high - low) / (2 * h), atol=1e-5)  # h squared
-    np.testing.assert_allclose(second, (high - 2 * here + low) / h**2, atol=1e-4)

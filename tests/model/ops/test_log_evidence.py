@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.special import log_ndtr
 
 from pymc_skewgp._model.ops import numba_dispatch as log_evidence_numba
-from pymc_skewgp._model.ops.log_evidence import LogEvidence, log_evidence, pt_log_evidence
+from pymc_skewgp._model.ops.log_evidence import log_evidence, pt_log_evidence
 from pymc_skewgp._sun.parameters import SunParameters
 
 IN_PYTHON = Mode("py", None)
@@ -189,12 +189,3 @@ def test_minus_infinity_without_gradient(at, change):
     assert value == -np.inf
     assert not any(x.any() for x in derivatives)
     assert [x.shape for x in derivatives] == [x.shape for x in CASE]
-
-
-def test_unknown_options_are_refused():
-    with pytest.raises(ValueError, match="method must be one of"):
-        LogEvidence("mcmc")
-    with pytest.raises(ValueError, match="n_draws must be at least 1"):
-        LogEvidence(n_draws=0)
-    with pytest.raises(ValueError, match="scale must have 2 dimension"):
-        LogEvidence()(*CASE[:5], CASE[4], *CASE[6:])

@@ -8,11 +8,9 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
-from pytensor.gradient import NullTypeGradError
 
 from pymc_skewgp._gaussian.log_prob_gradient import density_and_orthant
 from pymc_skewgp._model.ops.densities import (
-    LogDensityAndOrthant,
     interval_limits,
     pt_log_density_and_orthant,
     sun_given,
@@ -51,21 +49,6 @@ def test_the_op_has_the_value_and_the_gradient_of_the_kernel(mode):
     value, *gradient = f(*(INPUTS | {"scale": -INPUTS["scale"]}).values())  # no covariance
     assert value == -np.inf
     assert not any(g.any() for g in gradient)
-
-
-def test_shapes_are_inferred():
-    x = variables()
-    shapes = pytensor.function(x, [out.shape for out in LogDensityAndOrthant()(*x)])
-    assert "LogDensityAndOrthant" not in str(shapes.maker.fgraph)
-    expected = [(), *(x.shape for x in INPUTS.values())]
-    assert [tuple(shape) for shape in shapes(*INPUTS.values())] == expected
-
-
-def test_second_derivatives_are_refused():
-    x = variables()
-    first = pytensor.grad(pt_log_density_and_orthant(*x), x[0])
-    with pytest.raises(NullTypeGradError, match="Second derivatives"):
-        pytensor.grad(first.sum(), x[0])
 
 
 def test_gradient_of_a_conditional_in_the_hyperparameters():

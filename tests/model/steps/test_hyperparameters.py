@@ -50,12 +50,6 @@ def test_which_they_are():
     assert hyperparameters(model, "g").names == ["eta_log__", "ls_log__", "intercept"]
 
 
-def test_constants_leave_nothing_to_move():
-    with pm.Model() as model:
-        BernoulliProbit("y", SkewGP(cov_func=pm.gp.cov.ExpQuad(1, 1.0)).prior("f", X), observed=Y)
-    assert hyperparameters(model).names == []
-
-
 def test_density_of_all_but_the_function():
     """Priors, an observation of the lengthscale, and the probability that normalises f's density.
 
