@@ -73,7 +73,7 @@ class Nodes:
 
     def filled(self, values: FloatArray) -> FloatArray:
         """With the nearest number in place of what is none where f hardly ever is."""
-        unknown = np.isnan(values)
+        unknown = np.isnan(values) & (self.f.ndim == 2)
         for i in np.flatnonzero(unknown.any(axis=1)):
             own = unknown[i]
             if self.weights[i, own].sum() < _NOTHING:
@@ -156,9 +156,16 @@ def averaged_forecasts(mixture: Mixture, moments: ConditionalMoments) -> dict[st
     mixture : Mixture
         Of t points.
     moments : callable
-        Mean and standard deviation of an observation given values of f, of any shape.
+        Mean and standard deviation of an observation given values of f, of any shape; of K
+        functions (..., K), which are drawn.
     """
-    found = np.full((4, mixture.means.shape[0]), np.nan)
+    found = np.full((4, n_points_of(mixture)), np.nan)
+    if mixture.covariance is not None:
+        rng, every = np.random.default_rng(0), np.arange(found.shape[1])
+        for part in parts_of(mixture, every.size, _LONG / STEP):
+            rows = every[part]
+            found[:, rows], *_ = _at(drawn_nodes(mixture, rows, rng), mixture, rows, moments)
+        return dict(zip(_NAMES, found, strict=True))
     shared = are_shared(mixture)
     for nodes_at, left in (
         (shared_nodes, np.flatnonzero(shared)),
@@ -284,7 +291,7 @@ def drawn_forecasts(mixture: Mixture, draw: Draw) -> dict[str, FloatArray]:
         Observations given values of f of any shape, those of several functions at the end, and a
         generator.
     """
-    found = {name: np.empty(n_points_of(mixture)) for name in _NAMES}
+    found = np.empty((4, n_points_of(mixture)))
     for drawn in _drawn(mixture, draw):
         with np.errstate(all="ignore"):
             mean, error = drawn.mean(drawn.y, mixture)
@@ -294,9 +301,8 @@ def drawn_forecasts(mixture: Mixture, draw: Draw) -> dict[str, FloatArray]:
             sd_error = of_variance / (2.0 * np.where(spread > 0, spread, 1.0))
             error[drawn.are_heavy(off)] = np.inf
             sd_error[drawn.are_heavy(off**2)] = np.inf
-        for name, x in zip(_NAMES, (mean, error, spread, sd_error), strict=True):
-            found[name][drawn.rows] = x
-    return found
+        found[:, drawn.rows] = mean, error, spread, sd_error
+    return dict(zip(_NAMES, found, strict=True))
 
 
 def drawn_quantiles(mixture: Mixture, draw: Draw, probs: FloatArray) -> dict[str, FloatArray]:
@@ -327,31 +333,20 @@ def drawn_quantiles(mixture: Mixture, draw: Draw, probs: FloatArray) -> dict[str
     return {"y_quantile": value, "y_quantile_se": error}
 
 
-def drawn_functions(
-    mixture: Mixture, rows: IntArray, copies: int, rng: np.random.Generator
-) -> FloatArray:
-    """Draws at some points, `copies` from each component in a row.
-
-    Of shape (b, S copies), or of K functions (b, S copies, K).
-    """
-    cov = mixture.covariance
-    if cov is None:
-        f = np.repeat(mixture.means[rows], copies, axis=1)
-        return f + np.sqrt(mixture.variance[rows])[:, None] * rng.standard_normal(f.shape)
-    k = cov.shape[1]
-    means = mixture.means.reshape(-1, k, mixture.weights.size)[rows].swapaxes(1, 2)
-    values, vectors = np.linalg.eigh(cov[rows])
-    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
-    f = np.repeat(means, copies, axis=1)
-    return np.asarray(f + rng.standard_normal(f.shape) @ root.swapaxes(1, 2))
-
-
 def drawn_nodes(mixture: Mixture, rows: IntArray, rng: np.random.Generator) -> Nodes:
-    """Values of f from each component; one where it is known given that."""
-    several = mixture.covariance
-    known = several is not None and not several[rows].any()
+    """Draws of the functions at some points, a few from each component in a row."""
+    cov, means = mixture.covariance, mixture.means
+    known = cov is not None and not cov[rows].any()
     copies = 1 if known else -(-_VALUES // mixture.weights.size)
-    f = drawn_functions(mixture, rows, copies, rng)
+    if cov is None:
+        f = np.repeat(means[rows], copies, axis=1)
+        f += np.sqrt(mixture.variance[rows])[:, None] * rng.standard_normal(f.shape)
+    else:
+        values, vectors = np.linalg.eigh(cov[rows])
+        root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+        by_function = means.reshape(-1, cov.shape[1], mixture.weights.size)[rows]
+        f = np.repeat(by_function.swapaxes(1, 2), copies, axis=1)
+        f = f + rng.standard_normal(f.shape) @ root.swapaxes(1, 2)
     weights = np.broadcast_to(np.repeat(mixture.weights / copies, copies), f.shape[:2])
     return Nodes(f, weights, weights, None, np.full(copies, 1.0 / copies))
 
@@ -376,37 +371,3 @@ def _drawn(mixture: Mixture, draw: Draw) -> Iterator[Drawn]:
                     nodes = grid
             n = max(_AT_NODE, -(-_DRAWS // nodes.f.shape[1]))
             yield Drawn(rows, nodes, draw(np.broadcast_to(nodes.f, (n, *nodes.f.shape)), rng))
-
-
-def function_average(
-    mixture: Mixture, function: Callable[[FloatArray], FloatArray]
-) -> tuple[FloatArray, FloatArray]:
-    """Average of a function of the K functions at each point, (..., K), with its error."""
-    rng = np.random.default_rng(0)
-    found = np.empty((2, n_points_of(mixture)))
-    for part in parts_of(mixture, n_points_of(mixture), _LONG / STEP):
-        rows = np.arange(n_points_of(mixture))[part]
-        nodes = drawn_nodes(mixture, rows, rng)
-        values = function(nodes.f)
-        average = nodes.total(values)[0]
-        found[:, rows] = average, average_error(mixture, nodes.each(values) - average[:, None])
-    return found[0], found[1]
-
-
-def function_forecasts(mixture: Mixture, moments: ConditionalMoments) -> dict[str, FloatArray]:
-    """``y_mean`` and ``y_sd`` with their errors, from moments given K functions, (..., K)."""
-    rng, found = np.random.default_rng(0), np.empty((4, n_points_of(mixture)))
-    for part in parts_of(mixture, found.shape[1], _LONG / STEP):
-        rows = np.arange(found.shape[1])[part]
-        nodes = drawn_nodes(mixture, rows, rng)
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, sd = moments(nodes.f)
-            average = nodes.total(mean)[0]
-            square = sd**2 + (mean - average[:, None]) ** 2
-            variance = nodes.total(square)[0]
-            each = (nodes.each(x) - y[:, None] for x, y in ((mean, average), (square, variance)))
-            error, of_variance = (average_error(mixture, x) for x in each)
-            spread = np.sqrt(variance)
-            of_sd = of_variance / (2.0 * np.where(spread > 0, spread, 1.0))
-        found[:, rows] = average, error, spread, of_sd
-    return dict(zip(_NAMES, found, strict=True))

@@ -13,6 +13,7 @@ from scipy.sparse import issparse
 
 from pymc_skewgp import _validation as check
 from pymc_skewgp._gaussian import weights as of_draws
+from pymc_skewgp._gaussian.blocks.rows import RowSites
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._validation import FloatArray
@@ -147,7 +148,7 @@ class Likelihood(ABC):
     >>> import numpy as np
     >>> from pymc_skewgp._observations.likelihood import Likelihood, as_integers
     >>> from pymc_skewgp._observations.observations import intervals
-    >>> from pymc_skewgp._observations.real_values import as_scale, log_masses
+    >>> from pymc_skewgp._observations.real_values import as_scale
     >>> @dataclass(frozen=True, eq=False)
     ... class Rounded(Likelihood):
     ...     sigma: Any  # one number, one for each row, or a random variable of a PyMC model
@@ -159,9 +160,6 @@ class Likelihood(ABC):
     ...
     ...     def observations(self, y, n):  # lower and upper limits, and variances of the noise
     ...         return intervals(y - 0.5, y + 0.5, as_scale("sigma", self.sigma, n) ** 2)
-    ...
-    ...     def log_likelihood(self, y, f):
-    ...         return log_masses(f, y - 0.5, y + 0.5, as_scale("sigma", self.sigma, y.size))
     ...
     ...     def draw(self, f, rng):  # replicated data, and new ones; None if it is left out
     ...         noise = as_scale("sigma", self.sigma, f.shape[-1]) * rng.standard_normal(f.shape)
@@ -203,6 +201,11 @@ class Likelihood(ABC):
         return not any(np.ndim(getattr(self, name)) for name in self.row_parameters)
 
     @property
+    def predicts(self) -> bool:
+        """Whether all that forecasts need of new points is known."""
+        return self.single
+
+    @property
     def graphs(self) -> dict[str, Any]:
         """Parameters that are graphs of random variables, by name; of a likelihood inside too."""
         found: dict[str, Any] = {}
@@ -236,9 +239,17 @@ class Likelihood(ABC):
     def observations(self, y: Data, n: int) -> Observations:
         """Rows of f at `n` rows of X: the n K values of f in the order of `Values`."""
 
-    @abstractmethod
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
-        """Log p(y_i | f), one for each observation in the last dimension."""
+        """Log p(y_i | f), one for each observation in the last dimension.
+
+        Of one row each, by itself, unless a class says more.
+        """
+        rows = self.observations(y, f.shape[-1])
+        sites = RowSites(rows.lower, rows.upper, rows.value, rows.variances)
+        flat = f.reshape(-1, f.shape[-1])
+        eta = flat if rows.A is None else rows.of(flat.T).T
+        found = sites.log_prob(slice(None), np.ascontiguousarray(eta, dtype=np.float64))
+        return found.reshape(*f.shape[:-1], rows.n_rows)
 
     def draw(self, f: FloatArray, rng: np.random.Generator) -> Data | None:
         """New data given f, by parameters of as many rows; None where they cannot be drawn."""
@@ -274,7 +285,7 @@ class Likelihood(ABC):
 
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """What is predicted at new points given draws of f there, by name."""
-        drawn = self.draw(f, rng) if self.single else None
+        drawn = self.draw(f, rng) if self.predicts else None
         return {} if drawn is None else {"y": drawn}
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:

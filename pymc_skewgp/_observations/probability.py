@@ -7,6 +7,7 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from scipy.special import log_ndtr, ndtr, ndtri, owens_t
 
+from pymc_skewgp._gaussian.blocks.groups import OneFactor
 from pymc_skewgp._gaussian.univariate import draw_truncated
 from pymc_skewgp._gaussian.weights import IntArray, mean_probability, uniform_points, weighted_error
 from pymc_skewgp._observations.likelihood import Mixture
@@ -201,7 +202,8 @@ def _points(n_dims: int) -> FloatArray:
 #     = \int \phi(z) \prod_{k \ne c} \Phi(f_c - f_k + z)\, \mathrm dz,
 #
 # an integral over the winner's own noise. Up to three values it is a bivariate normal probability,
-# by Owen's function; beyond, the trapezoid rule, which converges exponentially for such integrands.
+# by Owen's function; beyond, the trapezoid rule, which converges exponentially for such integrands:
+# the winner's noise is the one factor that all differences share.
 #
 # References
 # ----------
@@ -213,7 +215,6 @@ def _points(n_dims: int) -> FloatArray:
 _WINNER_STEP, _WINNER_REACH = 1.0, 7.0
 _LEAST = 1e-7  # probability below which differences of Owen's function have too few digits
 _WINNERS_AT_ONCE = 2**16  # numbers at a time, which a processor's cache has room for
-_NEWTON = 60
 
 
 def bivariate_below(a: FloatArray, b: FloatArray, rho: FloatArray | float) -> FloatArray:
@@ -258,11 +259,11 @@ def log_win_probability(ahead: FloatArray) -> FloatArray:
         p = bivariate_below(scaled[:, 0], scaled[:, 1], 0.5)
         exact = p > _LEAST
         log_p[exact] = np.log(p[exact])
-    left = np.flatnonzero(~exact)
-    rows = max(1, _WINNERS_AT_ONCE // (n_others * _nodes(n_others + 1).size))
-    for start in range(0, left.size, rows):
-        chosen = left[start : start + rows]
-        log_p[chosen] = _log_integral(flat[chosen])
+    if not exact.all():
+        one = np.ones((1, n_others))
+        others = OneFactor(0.0 * one, one + np.inf, one, one)
+        left = np.ascontiguousarray(flat[~exact].T)
+        log_p[~exact] = others(slice(None), left[None])[0]
     return log_p.reshape(ahead.shape[:-1])
 
 
@@ -280,20 +281,15 @@ def win_probabilities(values: FloatArray) -> FloatArray:
         Their sum is 1; each to 1e-8.
     """
     k = values.shape[-1]
-    if k == 2:
-        first = ndtr((values[..., 0] - values[..., 1]) / np.sqrt(2.0))
-        second = ndtr((values[..., 1] - values[..., 0]) / np.sqrt(2.0))
-        return np.stack([first, second], axis=-1)
+    if k <= 3:
+        others = [[j for j in range(k) if j != c] for c in range(k)]
+        ahead = (values[..., [c]] - values[..., own] for c, own in enumerate(others))
+        found = np.stack([np.exp(log_win_probability(x)) for x in ahead], axis=-1)
+        return np.asarray(found / found.sum(axis=-1, keepdims=True))
     flat = values.reshape(-1, k)
-    if k == 3:
-        found = np.empty_like(flat)
-        for c, (i, j) in enumerate(((1, 2), (0, 2), (0, 1))):
-            ahead = (flat[:, [c]] - flat[:, [i, j]]) / np.sqrt(2.0)
-            found[:, c] = bivariate_below(ahead[:, 0], ahead[:, 1], 0.5)
-    else:
-        rows = max(1, _WINNERS_AT_ONCE // (k * _nodes(k).size))
-        blocks = [flat[i : i + rows] for i in range(0, flat.shape[0], rows)]
-        found = np.concatenate([_shared_grid(block) for block in blocks])
+    rows = max(1, _WINNERS_AT_ONCE // (k * _nodes(k).size))
+    blocks = [flat[i : i + rows] for i in range(0, flat.shape[0], rows)]
+    found = np.concatenate([_shared_grid(block) for block in blocks])
     found /= found.sum(axis=1, keepdims=True)
     return found.reshape(values.shape)
 
@@ -319,41 +315,6 @@ def _shared_grid(values: FloatArray) -> FloatArray:
         after *= below[:, k - 1 - c]
     found: FloatArray = density.sum(axis=2)
     return found * ((nodes[1] - nodes[0]) / np.sqrt(2.0 * np.pi))
-
-
-def _log_integral(ahead: FloatArray) -> FloatArray:
-    """Log of the integral around the mode of each integrand, shape (rows, k - 1) to (rows,)."""
-    nodes = _nodes(ahead.shape[1] + 1)
-    z = _winner_mode(ahead)[:, None] + nodes
-    log_terms = -0.5 * z**2
-    for j in range(ahead.shape[1]):
-        log_terms += log_ndtr(ahead[:, [j]] + z)
-    top = log_terms.max(axis=1)
-    total = np.exp(log_terms - top[:, None]).sum(axis=1)
-    found: FloatArray = top + np.log(total * ((nodes[1] - nodes[0]) / np.sqrt(2.0 * np.pi)))
-    return found
-
-
-def _winner_mode(ahead: FloatArray) -> FloatArray:
-    """Mode of the log-concave integrand, to a tenth of the noise.
-
-    Newton's method from 0, which is below it: the slope is convex in z, so no step goes too far.
-    """
-    z = np.zeros(ahead.shape[0])
-    left = np.arange(z.size)
-    for _ in range(_NEWTON):
-        x = ahead[left] + z[left, None]
-        hazard = np.exp(-0.5 * x**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(x))
-        hazard[np.isinf(x)] = 0.0
-        slope = hazard.sum(axis=1) - z[left]
-        with np.errstate(invalid="ignore"):
-            curvature = 1.0 + np.where(np.isinf(x), 0.0, hazard * (x + hazard)).sum(axis=1)
-        step = slope / np.maximum(curvature, 1.0)
-        z[left] += step
-        left = left[np.abs(step) > 0.1]
-        if not left.size:
-            break
-    return z
 
 
 # Probability of an order of noisy values, by nested integrals on one grid.

@@ -13,10 +13,10 @@ from xarray import DataArray, Dataset, DataTree
 
 from pymc_skewgp._gaussian import weights as of_draws
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.binary import label_probability, logistic_probability, probability_sd
+from pymc_skewgp._observations.binary import LOGISTIC_NOISE, probability_sd
 from pymc_skewgp._observations.likelihood import Mixture
 from pymc_skewgp._observations.new_rows import NewRows
-from pymc_skewgp._observations.probability import Probability
+from pymc_skewgp._observations.probability import Probability, interval_probability
 from pymc_skewgp._posterior.prior import DataSet, n_functions
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
 from pymc_skewgp._version import __version__
@@ -114,9 +114,9 @@ class LatentMarginals(Mixture):
             Where the data are no labels, but counts, say.
         """
         if self.link == "logit":
-            return logistic_probability(self)
+            return interval_probability(self, 0.0, np.inf, LOGISTIC_NOISE)
         self._refuse_other_links("probability")
-        return label_probability(self)
+        return interval_probability(self, 0.0, np.inf)
 
     def probability_sd(self) -> FloatArray:
         r"""Standard deviation of :math:`p = \Phi(f)`, shape (t,): second-order uncertainty.
