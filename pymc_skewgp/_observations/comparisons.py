@@ -13,7 +13,7 @@ References
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -184,8 +184,7 @@ def pair_probability(mixture: Mixture, noise: float, threshold: float) -> probab
 
 def _differences(mixture: Mixture, ahead: FloatArray, spread: FloatArray) -> Mixture:
     """Differences by their means given each draw of u, shape (t, S), and variances, shape (t,)."""
-    rest = mixture.weights, mixture.replicate, mixture.exact
-    return Mixture(ahead, np.maximum(spread, 0.0), *rest)
+    return replace(mixture, means=ahead, variance=np.maximum(spread, 0.0), covariance=None)
 
 
 # Comparisons of two items: which of them is better, or that neither is.

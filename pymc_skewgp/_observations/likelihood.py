@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Number
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,14 @@ from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._validation import FloatArray
 
 # What a posterior says of f at each of t points, as a likelihood needs it for its forecasts.
+
+
+class Moments(NamedTuple):
+    """Mean, standard deviation and skewness at each point, or the standard errors of these."""
+
+    mean: FloatArray
+    sd: FloatArray
+    skewness: FloatArray
 
 
 @dataclass(frozen=True)
@@ -41,9 +49,26 @@ class Mixture:
         return self.means, self.variance, self.weights
 
     @cached_property
-    def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Mean, standard deviation and skewness at each point, shape (t,) each."""
-        return of_draws.mixture_moments(*self.components)
+    def moments(self) -> Moments:
+        """Mean, standard deviation and skewness, shape (t,) each."""
+        return Moments(*of_draws.mixture_moments(*self.components))
+
+    @cached_property
+    def moment_errors(self) -> Moments:
+        """Monte Carlo standard errors of `moments`."""
+        if self.exact:
+            return Moments(*np.zeros((3, self.variance.size)))
+        return Moments(*of_draws.mixture_moment_errors(*self.components, self.replicate))
+
+    def some(
+        self,
+        values: Any,
+        covariance: FloatArray | None = None,
+        joint: FloatArray | None = None,
+    ) -> Self:
+        """Of the values that are chosen, with covariances of those, where they are asked for."""
+        means, variance = self.means[values], self.variance[values]
+        return replace(self, means=means, variance=variance, covariance=covariance, joint=joint)
 
     def quantile_errors(self, quantiles: FloatArray) -> FloatArray:
         """Monte Carlo standard errors of quantiles that were found."""
@@ -105,13 +130,8 @@ def stacked_inputs(parts: Sequence[Values]) -> FloatArray:
 
 def input_index(parts: Sequence[Values]) -> IntArray:
     """Which of `stacked_inputs` each value of the parts is at."""
-    starts = np.cumsum([0, *(part.X.shape[0] for part in parts)])
-    return np.concatenate(
-        [
-            np.repeat(np.arange(start, start + part.X.shape[0]), part.n_functions)
-            for start, part in zip(starts, parts, strict=False)
-        ]
-    )
+    each = np.concatenate([np.full(part.X.shape[0], part.n_functions) for part in parts])
+    return np.repeat(np.arange(each.size), each)
 
 
 def function_index(parts: Sequence[Values]) -> IntArray:
@@ -121,12 +141,12 @@ def function_index(parts: Sequence[Values]) -> IntArray:
 
 def derivative_groups(parts: Sequence[Values]) -> dict[Derivative | None, IntArray]:
     """Which of `stacked_inputs` belong to each derivative."""
-    starts = np.cumsum([0, *(part.X.shape[0] for part in parts)])
-    groups: dict[Derivative | None, list[IntArray]] = {}
-    for start, part in zip(starts, parts, strict=False):
-        rows = np.arange(start, start + part.X.shape[0])
-        groups.setdefault(part.derivative, []).append(rows)
-    return {derivative: np.concatenate(rows) for derivative, rows in groups.items()}
+    part_of = np.repeat(np.arange(len(parts)), [part.X.shape[0] for part in parts])
+    kinds = [part.derivative for part in parts]
+    return {
+        kind: np.flatnonzero(np.array([kind == other for other in kinds])[part_of])
+        for kind in dict.fromkeys(kinds)
+    }
 
 
 Data = NDArray[Any]

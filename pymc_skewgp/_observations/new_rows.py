@@ -100,9 +100,8 @@ class NewRows:
         k, cov = _width(likelihood), mixture.covariance
         for rows, own in self._parts(likelihood):
             at = (k * rows[:, None] + np.arange(k)).ravel()
-            part: dict[str, Any] = {"means": mixture.means[at], "variance": mixture.variance[at]}
-            part |= {} if cov is None else {"covariance": cov[rows]}
-            each.append((rows, predict(own, replace(mixture, **part, joint=None))))
+            part = mixture.some(at, None if cov is None else cov[rows])
+            each.append((rows, predict(own, part)))
         return self._joined(each, axis)
 
     def _own(self, likelihood: Likelihood) -> dict[str, FloatArray]:

@@ -30,9 +30,7 @@ def noisy_summary(mixture: Mixture, variance: float) -> dict[str, FloatArray]:
 
     Where the variance is infinite the standard deviation is, without an error.
     """
-    mean, sd, _ = mixture.moments
-    errors = weights.mixture_moment_errors(*mixture.components, mixture.replicate)
-    mean_se, sd_se = (np.zeros(mean.size) if mixture.exact else x for x in errors[:2])
+    (mean, sd, _), (mean_se, sd_se, _) = mixture.moments, mixture.moment_errors
     total = np.hypot(sd, np.sqrt(variance))
     return {
         "y_mean": mean,

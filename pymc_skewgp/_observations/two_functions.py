@@ -563,11 +563,7 @@ class Selection(Likelihood):
         """``y_mean``, ``y_sd``, ``p_selected`` and ``y_mean_selected``, with their errors."""
         covariance = mixture.covariance
         assert covariance is not None  # of two functions
-        rest = mixture.weights, mixture.replicate, mixture.exact
-        outcome, selection = (
-            Mixture(mixture.means[i::2], mixture.variance[i::2], *rest)
-            for i in (OUTCOME, SELECTION)
-        )
+        outcome, selection = (mixture.some(slice(i, None, 2)) for i in (OUTCOME, SELECTION))
         probability = interval_probability(selection, 0.0, np.inf)
         # Of y and the noisy selection v2 given u; their mean where v2 > 0, times P(v2 > 0).
         spread = np.sqrt(selection.variance + 1.0)[:, None]

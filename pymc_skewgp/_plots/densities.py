@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -283,11 +282,7 @@ def _point_name(place: int, size: int, X: Any, y: Any) -> str:
 def _at(marginals: Marginals, index: int) -> Marginals:
     """The one point: the others would cost as much again each."""
     if isinstance(marginals, LatentMarginals):
-        return replace(
-            marginals,
-            means=marginals.means[[index]],
-            variance=marginals.variance[[index]],
-        )
+        return marginals.some([index])
     return DrawnMarginals(marginals.draws[..., [index]])
 
 
