@@ -232,8 +232,7 @@ IntegerArray = NDArray[np.int64]
 
 def as_successes(y: ArrayLike, given: Any, n: int) -> IntegerArray:
     """Successes as integers, one a row, none above the number of trials `given`."""
-    successes, trials = base.as_integers(y, n, "number of successes"), as_trials(given, n)
-    base.refuse_rows("y", successes, successes < 0, "hold counts of 0 and more")
+    successes, trials = base.as_counts(y, n, "number of successes"), as_trials(given, n)
     base.refuse_rows("y", successes, trials < successes, "not exceed the number of trials n")
     return successes
 

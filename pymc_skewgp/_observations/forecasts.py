@@ -17,10 +17,8 @@ from pymc_skewgp._validation import FloatArray
 # A trapezoid rule: for Gaussians times smooth functions it converges faster than any power of its
 # step, and the rule of every second node tells how far it is.
 
-# Nodes of one grid for all components, up to which there is one: else each has its own.
+# Nodes of one grid for all components, up to which there is one: else f is drawn.
 _MOST_SHARED = 600
-# Components this narrow against f itself are points.
-_POINT = 1e-6
 # Mass of the nodes at which a function may be unknown.
 _NOTHING = 1e-9
 STEP, REACH = 0.25, 8.0  # of the rule at first, in standard deviations of a component
@@ -65,10 +63,7 @@ class Nodes:
 
     def cut_off(self, values: FloatArray, power: int = 1) -> FloatArray:
         """Share that the first and last node have in an average of positive values, shape (b,)."""
-        b, n = self.f.shape[0], self.own.size if self.shares is None else self.f.shape[1]
-        if n == 1:
-            return np.zeros(b)
-        terms = _terms(self.weights, values, power).reshape(b, -1, n).sum(axis=1)
+        terms = _terms(self.weights, values, power)
         return np.nan_to_num((terms[:, 0] + terms[:, -1]) / terms.sum(axis=1))
 
     def filled(self, values: FloatArray) -> FloatArray:
@@ -109,27 +104,7 @@ def shared_nodes(mixture: Mixture, rows: IntArray, step: float, reach: float) ->
     shares *= ((high - low) / (n - 1) / (sd * np.sqrt(2.0 * np.pi)))[:, None, None]
     weights = np.asarray(mixture.weights @ shares)
     shares /= np.maximum(weights, np.finfo(float).tiny)[:, None, :]
-    return Nodes(f, weights, weights * _every_second(n), shares, np.ones(n))
-
-
-def own_nodes(mixture: Mixture, rows: IntArray, step: float, reach: float) -> Nodes:
-    """A grid for each component, which is narrow against all of them together."""
-    means, sd = mixture.means[rows], np.sqrt(mixture.variance[rows])
-    z, own, second = np.zeros(1), np.ones(1), np.ones(1)
-    if (sd > _POINT * mixture.moments[1][rows]).any():
-        n = 2 * int(np.ceil(0.5 * reach / step))
-        z = np.linspace(-reach, reach, n + 1)
-        own = np.exp(-0.5 * z**2) * (z[1] - z[0]) / np.sqrt(2.0 * np.pi)
-        second = _every_second(z.size)
-    f = means[:, :, None] + sd[:, None, None] * z
-    weights = np.broadcast_to(mixture.weights[:, None] * own, f.shape)
-    coarse = weights * second
-    b = rows.size
-    return Nodes(f.reshape(b, -1), weights.reshape(b, -1), coarse.reshape(b, -1), None, own)
-
-
-def _every_second(n: int) -> FloatArray:
-    return np.asarray(np.where(np.arange(n) % 2, 0.0, 2.0))
+    return Nodes(f, weights, weights * np.where(np.arange(n) % 2, 0.0, 2.0), shares, np.ones(n))
 
 
 # Mean and standard deviation of an observation given f.
@@ -157,34 +132,29 @@ def averaged_forecasts(mixture: Mixture, moments: ConditionalMoments) -> dict[st
         Of t points.
     moments : callable
         Mean and standard deviation of an observation given values of f, of any shape; of K
-        functions (..., K), which are drawn.
+        functions (..., K). These are drawn, and so is f where its components are narrow.
     """
     found = np.full((4, n_points_of(mixture)), np.nan)
-    if mixture.covariance is not None:
-        rng, every = np.random.default_rng(0), np.arange(found.shape[1])
-        for part in parts_of(mixture, every.size, _LONG / STEP):
-            rows = every[part]
-            found[:, rows], *_ = _at(drawn_nodes(mixture, rows, rng), mixture, rows, moments)
-        return dict(zip(_NAMES, found, strict=True))
-    shared = are_shared(mixture)
-    for nodes_at, left in (
-        (shared_nodes, np.flatnonzero(shared)),
-        (own_nodes, np.flatnonzero(~shared)),
-    ):
-        step, reach = STEP, REACH
-        for _ in range(_MOST_TIMES):
-            coarse, short = np.zeros(left.size, bool), np.zeros(left.size, bool)
-            for part in parts_of(mixture, left.size, reach / step):
-                rows = left[part]
-                nodes = nodes_at(mixture, rows, step, reach)
-                found[:, rows], coarse[part], short[part] = _at(nodes, mixture, rows, moments)
-            # An integral that goes on beyond the grid is at least what was found.
-            found[3, left[short]] = np.inf
-            left = left[coarse | (short & (reach < _LONGEST))]
-            if not left.size:
-                break
-            step = 0.5 * step if coarse.any() else step
-            reach = min(reach + _LONGER, _LONGEST) if short.any() else reach
+    several = mixture.covariance is not None
+    shared = np.zeros(found.shape[1], dtype=bool) if several else are_shared(mixture)
+    left, rng = np.flatnonzero(~shared), np.random.default_rng(0)
+    for part in parts_of(mixture, left.size, _LONG / STEP):
+        rows = left[part]
+        found[:, rows], *_ = _at(drawn_nodes(mixture, rows, rng), mixture, rows, moments)
+    left, step, reach = np.flatnonzero(shared), STEP, REACH
+    for _ in range(_MOST_TIMES):
+        coarse, short = np.zeros(left.size, bool), np.zeros(left.size, bool)
+        for part in parts_of(mixture, left.size, reach / step):
+            rows = left[part]
+            nodes = shared_nodes(mixture, rows, step, reach)
+            found[:, rows], coarse[part], short[part] = _at(nodes, mixture, rows, moments)
+        # An integral that goes on beyond the grid is at least what was found.
+        found[3, left[short]] = np.inf
+        left = left[coarse | (short & (reach < _LONGEST))]
+        if not left.size:
+            break
+        step = 0.5 * step if coarse.any() else step
+        reach = min(reach + _LONGER, _LONGEST) if short.any() else reach
     return dict(zip(_NAMES, found, strict=True))
 
 

@@ -404,6 +404,20 @@ def as_integers(y: ArrayLike, n: int, meaning: str, name: str = "y") -> NDArray[
     return whole.astype(np.int64)
 
 
+def as_counts(y: ArrayLike, n: int, meaning: str = "count") -> NDArray[np.int64]:
+    """Whole numbers, 0 or more."""
+    counts = as_integers(y, n, meaning)
+    refuse_rows("y", counts, counts < 0, "hold counts of 0 and more")
+    return counts
+
+
+def as_positive_values(y: ArrayLike, n: int) -> FloatArray:
+    """Finite numbers above 0."""
+    values = as_values(y, n)
+    refuse_rows("y", values, ~(values > 0), "be positive")
+    return values
+
+
 def as_codes(y: ArrayLike, n: int, names: Sequence[Any]) -> NDArray[np.int64]:
     """Places in `names` of what y holds; numbers are places where no name is a number."""
     check.refuse_masked("y", y)

@@ -120,9 +120,7 @@ class _Counts(_LogLink):
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Counts as integers, with the parameters checked."""
         as_exposure(self.exposure, n)
-        counts = base.as_integers(y, n, "count")
-        base.refuse_rows("y", counts, counts < 0, "hold counts of 0 and more")
-        return counts
+        return base.as_counts(y, n)
 
 
 # Counts with a log link.
@@ -345,9 +343,7 @@ class Gamma(_LogLink):
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Positive values, with alpha checked."""
         base.as_positive_parameter("alpha", self.alpha)
-        values = base.as_values(y, n)
-        base.refuse_rows("y", values, ~(values > 0), "be positive")
-        return values
+        return base.as_positive_values(y, n)
 
     def given_mean(self, mean: FloatArray, rng: np.random.Generator) -> Data:
         """Gamma variables."""

@@ -15,8 +15,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.blocks.rows import RowSites
 from pymc_skewgp._gaussian.covariance import BlockNoise
-from pymc_skewgp._gaussian.univariate import truncated_moments
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
@@ -440,7 +440,7 @@ class _Blocks:
     def __init__(
         self, rows: IntArray, lower: FloatArray, upper: FloatArray, covariance: FloatArray
     ) -> None:
-        self.rows, self._lower, self._upper = rows, lower, upper
+        self.rows = rows
         values, vectors = np.linalg.eigh(covariance)
         largest = values[:, -1:]
         own = np.where(values[:, :1] > _LEAST_LEFT * largest, values[:, :1], 0.0)
@@ -449,7 +449,8 @@ class _Blocks:
                 "Laplace's approximation needs noise on every row, and some of these observations "
                 "have none: use EP."
             )
-        self._variance, self._sd = own, np.sqrt(own)
+        variance = np.broadcast_to(own, rows.shape).ravel()
+        self._sites = RowSites(lower.ravel(), upper.ravel(), np.full(rows.size, np.nan), variance)
         wide = ((values - own) > _LEAST_COLUMN * largest).any(axis=0)
         root = np.sqrt(np.maximum(values - own, 0.0))[:, wide]
         self._shared = vectors[:, :, wide] * root[:, None]
@@ -473,15 +474,11 @@ class _Blocks:
         np.einsum("bii->bi", hessian)[:] += np.einsum("bkq,bq->bk", second, w)
         return log_p + log_det, gradient, hessian
 
-    def _masses(self, at: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _masses(self, at: FloatArray) -> Any:
         """Log m of each row, its first and second derivative, at (b, k) or (b, k, q)."""
-        more = (..., *(None,) * (at.ndim - 2))
-        sd, variance = self._sd[more], self._variance[more]
-        low, high = (self._lower[more] - at) / sd, (self._upper[more] - at) / sd
-        shape = at.shape
-        found = truncated_moments(low.ravel(), high.ravel())
-        log_mass, shift, left = (x.reshape(shape) for x in found)
-        return log_mass, shift / sd, (np.clip(left, _LEAST_LEFT, 1.0) - 1.0) / variance
+        flat = np.ascontiguousarray(at.reshape(self._sites.size, -1).T)
+        found = self._sites.log_prob(slice(None), flat), *self._sites.slopes(slice(None), flat)
+        return [x.T.reshape(at.shape) for x in found]
 
     def _around_the_mode(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mode of each integrand, (b, r), and a factor of the inverse of its curvature there."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from scipy.special import log_ndtr, ndtr, ndtri, owens_t
 
-from pymc_skewgp._gaussian.blocks.groups import OneFactor
+from pymc_skewgp._gaussian.blocks.groups import OneFactor, one_factor
 from pymc_skewgp._gaussian.univariate import draw_truncated
 from pymc_skewgp._gaussian.weights import IntArray, mean_probability, uniform_points, weighted_error
 from pymc_skewgp._observations.likelihood import Mixture
@@ -234,37 +234,49 @@ def bivariate_below(a: FloatArray, b: FloatArray, rho: FloatArray | float) -> Fl
     return found
 
 
-def log_win_probability(ahead: FloatArray) -> FloatArray:
-    """Log probability that one value is larger than all others.
+def log_all_positive(mean: FloatArray, cov: FloatArray) -> FloatArray:
+    """Log probability that values of N(mean, cov) are all positive.
 
     Parameters
     ----------
-    ahead : ndarray, shape (..., k - 1)
-        f of that value less f of each other one, over the standard deviation of the noise of each;
-        infinite for one that is not there.
+    mean : ndarray, shape (..., d)
+        Infinite for one that is not there.
+    cov : ndarray, shape (d, d)
 
     Returns
     -------
     ndarray, shape (...)
-        To 1e-8 of the probability.
+        To 1e-8 of the probability where d is 1 or 2, or one factor is all that the values share;
+        else as `log_orthant_probability` has it.
     """
-    n_others = ahead.shape[-1]
-    if n_others == 1:
-        return np.asarray(log_ndtr(ahead[..., 0] / np.sqrt(2.0)))
-    flat = ahead.reshape(-1, n_others)
-    log_p = np.empty(flat.shape[0])
-    exact = np.zeros(flat.shape[0], dtype=bool)
-    if n_others == 2:
-        scaled = flat / np.sqrt(2.0)
-        p = bivariate_below(scaled[:, 0], scaled[:, 1], 0.5)
+    d, sd = len(cov), np.sqrt(cov.diagonal())
+    if d == 1:
+        return np.asarray(log_ndtr(mean[..., 0] / sd[0]))
+    flat = mean.reshape(-1, d)
+    log_p, exact = np.empty(len(flat)), np.zeros(len(flat), dtype=bool)
+    if d == 2:
+        a, b = (flat / sd).T
+        p = bivariate_below(a, b, cov[0, 1] / sd.prod())
         exact = p > _LEAST
         log_p[exact] = np.log(p[exact])
     if not exact.all():
-        one = np.ones((1, n_others))
-        others = OneFactor(0.0 * one, one + np.inf, one, one)
-        left = np.ascontiguousarray(flat[~exact].T)
-        log_p[~exact] = others(slice(None), left[None])[0]
-    return log_p.reshape(ahead.shape[:-1])
+        left, factor = flat[~exact], one_factor(cov[None])
+        if factor is None:
+            log_p[~exact] = log_orthant_probability(left, cov)
+        else:
+            limits = np.zeros((1, d)), np.full((1, d), np.inf)
+            each = OneFactor(*limits, *factor)
+            log_p[~exact] = each(slice(None), np.ascontiguousarray(left.T)[None])[0]
+    return log_p.reshape(mean.shape[:-1])
+
+
+def log_win_probability(ahead: FloatArray) -> FloatArray:
+    """Log probability that one value is larger than all others, to 1e-8 of it.
+
+    `ahead`, shape (..., k - 1), is f of that value less f of each other one, over the standard
+    deviation of the noise of each; infinite for one that is not there.
+    """
+    return log_all_positive(ahead, np.eye(ahead.shape[-1]) + 1.0)
 
 
 def win_probabilities(values: FloatArray) -> FloatArray:

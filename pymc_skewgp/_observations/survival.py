@@ -160,9 +160,7 @@ class _FailureTimes(ClosedFormSites):
         names = getattr(getattr(y, "dtype", None), "names", None)
         given = as_real_array("y", y) if names is None else _of_fields(np.asarray(y), names)
         if given.ndim == 1:
-            times = base.as_values(given, n)
-            base.refuse_rows("y", times, ~(times > 0), "be positive")
-            return times
+            return base.as_positive_values(given, n)
         return _as_limits(given, n)
 
     def functions(self, y: Data) -> FactorFunctions:

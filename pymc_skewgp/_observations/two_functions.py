@@ -259,9 +259,7 @@ class ZeroInflatedPoisson(_TwoFunctions):
         """Counts, with the parameters checked."""
         as_exposure(self.exposure, n)
         check.as_float_array("level", self.level, 0)
-        counts = base.as_integers(y, n, "count")
-        base.refuse_rows("y", counts, counts < 0, "hold counts of 0 and more")
-        return counts
+        return base.as_counts(y, n)
 
     def log_prob(self, y: Data, f: FloatArray, g: FloatArray) -> FloatArray:
         """See `_TwoFunctions`."""
