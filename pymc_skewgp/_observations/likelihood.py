@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Number
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -60,21 +60,19 @@ class Mixture:
             return Moments(*np.zeros((3, self.variance.size)))
         return Moments(*of_draws.mixture_moment_errors(*self.components, self.replicate))
 
-    def some(
-        self,
-        values: Any,
-        covariance: FloatArray | None = None,
-        joint: FloatArray | None = None,
-    ) -> Self:
-        """Of the values that are chosen, with covariances of those, where they are asked for."""
-        means, variance = self.means[values], self.variance[values]
-        return replace(self, means=means, variance=variance, covariance=covariance, joint=joint)
-
     def quantile_errors(self, quantiles: FloatArray) -> FloatArray:
         """Monte Carlo standard errors of quantiles that were found."""
         if self.exact:
             return np.zeros(quantiles.shape)
         return of_draws.mixture_quantile_errors(*self.components, quantiles, self.replicate)
+
+
+def some_values[M: Mixture](
+    mixture: M, values: Any, covariance: FloatArray | None = None, joint: FloatArray | None = None
+) -> M:
+    """Of the values that are chosen, with covariances of those, where they are asked for."""
+    means, variance = mixture.means[values], mixture.variance[values]
+    return replace(mixture, means=means, variance=variance, covariance=covariance, joint=joint)
 
 
 def n_points_of(mixture: Mixture) -> int:

@@ -19,7 +19,7 @@ from pymc_skewgp import _validation as check
 from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.binary import as_successes, as_trials, log_choose
 from pymc_skewgp._observations.forecasts import averaged_forecasts, drawn_quantiles
-from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
+from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture, some_values
 from pymc_skewgp._observations.log_link import as_exposure, draw_counts, mean_of
 from pymc_skewgp._observations.observations import Observations, intervals, points, stacked
 from pymc_skewgp._observations.probability import interval_probability
@@ -561,7 +561,7 @@ class Selection(Likelihood):
         """``y_mean``, ``y_sd``, ``p_selected`` and ``y_mean_selected``, with their errors."""
         covariance = mixture.covariance
         assert covariance is not None  # of two functions
-        outcome, selection = (mixture.some(slice(i, None, 2)) for i in (OUTCOME, SELECTION))
+        outcome, selection = (some_values(mixture, slice(i, None, 2)) for i in (OUTCOME, SELECTION))
         probability = interval_probability(selection, 0.0, np.inf)
         # Of y and the noisy selection v2 given u; their mean where v2 > 0, times P(v2 > 0).
         spread = np.sqrt(selection.variance + 1.0)[:, None]

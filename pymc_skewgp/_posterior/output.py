@@ -13,7 +13,7 @@ from xarray import DataArray, Dataset, DataTree
 from pymc_skewgp._gaussian import weights as of_draws
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.binary import LOGISTIC_NOISE, probability_sd
-from pymc_skewgp._observations.likelihood import Mixture
+from pymc_skewgp._observations.likelihood import Mixture, some_values
 from pymc_skewgp._observations.new_rows import NewRows
 from pymc_skewgp._observations.probability import Probability, interval_probability
 from pymc_skewgp._posterior.prior import DataSet, n_functions
@@ -127,7 +127,7 @@ class LatentMarginals(Mixture):
         chosen = np.arange(self.size).reshape(-1, k)[:, :wanted].ravel()
         covariance = None if wanted == 1 else self.covariance[:, :wanted, :wanted]
         joint = None if self.joint is None else self.joint[np.ix_(chosen, chosen)]
-        return self.some(chosen, covariance, joint)
+        return some_values(self, chosen, covariance, joint)
 
     def with_points(self, other: "LatentMarginals") -> "LatentMarginals":
         """These points, then those of `other`, a mixture over the same draws."""
