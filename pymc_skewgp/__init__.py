@@ -64,6 +64,7 @@ from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNorm
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.ops.densities import pt_mvn_logcdf
 from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
+from pymc_skewgp._observations.likelihood import Moments
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._plots.densities import plot_slice_density, plot_sun_density
 from pymc_skewgp._plots.latent import (
@@ -75,7 +76,7 @@ from pymc_skewgp._plots.latent import (
 from pymc_skewgp._plots.skewness import plot_coverage, plot_skewness
 from pymc_skewgp._posterior.dask_blocks import rows_on
 from pymc_skewgp._posterior.distributed_posterior import DistributedPosterior
-from pymc_skewgp._posterior.output import LatentMarginals, Moments
+from pymc_skewgp._posterior.output import LatentMarginals
 from pymc_skewgp._posterior.posterior import LatentPosterior, SkewGPPosterior
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._version import __version__

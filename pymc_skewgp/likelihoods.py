@@ -15,11 +15,11 @@ from pymc_skewgp._observations.constraint import Constraint
 from pymc_skewgp._observations.log_link import Gamma, NegativeBinomial, Poisson
 from pymc_skewgp._observations.ordered import OrderedLogit, OrderedProbit
 from pymc_skewgp._observations.real_values import CensoredGaussian, Gaussian, Laplace, StudentT
-from pymc_skewgp._observations.selection import Selection
 from pymc_skewgp._observations.survival import LogLogistic, LogNormal, Weibull
 from pymc_skewgp._observations.two_functions import (
     BetaBinomial,
     HeteroscedasticGaussian,
+    Selection,
     ZeroInflatedPoisson,
 )
 from pymc_skewgp._observations.weighted import Weighted

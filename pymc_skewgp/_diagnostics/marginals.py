@@ -13,8 +13,10 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 from xarray import DataArray, Dataset, DataTree
 
+from pymc_skewgp._observations.likelihood import Moments
 from pymc_skewgp._observations.probability import Probability
-from pymc_skewgp._posterior.output import LatentMarginals, Moments, as_columns
+from pymc_skewgp._posterior.draw_summary import FEW_DRAWS, mean_error, summary_of_draws
+from pymc_skewgp._posterior.output import LatentMarginals, as_columns
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray, as_generator, as_real_array
 
@@ -40,30 +42,28 @@ class DrawnMarginals:
     @cached_property
     def ess(self) -> FloatArray:
         """Bulk effective sample size of each point."""
-        return self._ess(self.draws, "bulk")
+        n_chains, n_draws, t = self.draws.shape
+        if n_draws < FEW_DRAWS:
+            return np.full(t, float(n_chains * n_draws))
+        from arviz_stats.base import array_stats  # a second of import
+
+        with np.errstate(all="ignore"):
+            found = array_stats.ess(self.draws, chain_axis=0, draw_axis=1, method="bulk")
+        return np.asarray(found, dtype=float)
 
     @cached_property
     def moments(self) -> Moments:
         """Mean, standard deviation and skewness, shape (t,) each."""
-        mean, second, third = self._central_moments
-        sd = np.sqrt(second)
-        return Moments(mean, sd, third / np.where(second > 0, sd, 1.0) ** 3)
+        return Moments(*(self._summary[f"f_{name}"] for name in Moments._fields))
 
     @cached_property
     def moment_errors(self) -> Moments:
-        r"""Monte Carlo standard errors of `moments`, by their influence functions.
+        """Monte Carlo standard errors of `moments`, by their influence functions."""
+        return Moments(*(self._summary[f"f_{name}_se"] for name in Moments._fields))
 
-        With d a draw less the mean, and S the variance: d, :math:`(d^2 - S) / (2 S^{1/2})` and
-        :math:`(d^3 - \mu_3 - 3 S d) / S^{3/2} - \tfrac32 \mathrm{skew}\,(d^2 - S) / S`.
-        """
-        mean, second, third = self._central_moments
-        _, sd, skewness = self.moments
-        sd = np.where(sd > 0, sd, 1.0)
-        away = self.draws - mean
-        on_sd = (away**2 - second) / (2.0 * sd)
-        on_skewness = (away**3 - third - 3.0 * second * away) / sd**3
-        on_skewness -= 3.0 * skewness * on_sd / sd
-        return Moments(*(self._mean_error(x) for x in (away, on_sd, on_skewness)))
+    @cached_property
+    def _summary(self) -> dict[str, FloatArray]:
+        return summary_of_draws("f", self.draws, np.zeros(0), skewness=True)
 
     def quantile(self, probs: ArrayLike) -> FloatArray:
         """Quantiles, shape (n_probs, t).
@@ -101,36 +101,9 @@ class DrawnMarginals:
         """P(y = 1) under a probit link: the mean of Phi(f)."""
         return self._share(ndtr(self.draws))
 
-    @cached_property
-    def _central_moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        mean = self.draws.mean(axis=(0, 1))
-        away = self.draws - mean
-        # Equal draws differ from their mean by its round-off, which is no deviation.
-        away[..., np.ptp(self.draws, axis=(0, 1)) == 0] = 0.0
-        return mean, (away**2).mean(axis=(0, 1)), (away**3).mean(axis=(0, 1))
-
     def _share(self, values: Any) -> Probability:
         values = np.asarray(values, dtype=float)
-        return Probability(values.mean(axis=(0, 1)), self._mean_error(values))
-
-    def _mean_error(self, values: FloatArray) -> FloatArray:
-        if values.shape[0] * values.shape[1] == 1:  # has no spread
-            return np.full(self.size, np.inf)
-        # Constants have no effective sample size, and no error.
-        varies = np.ptp(values, axis=(0, 1)) > 0
-        sd = np.where(varies, values.std(axis=(0, 1)), 0.0)
-        ess = np.where(varies, self._ess(values, "mean"), 1.0)
-        return np.asarray(sd / np.sqrt(ess))
-
-    def _ess(self, values: FloatArray, method: str) -> FloatArray:
-        n_chains, n_draws, _ = values.shape
-        if n_draws < 4:  # too few to estimate autocorrelation from
-            return np.full(self.size, float(n_chains * n_draws))
-        from arviz_stats.base import array_stats  # a second of import
-
-        with np.errstate(all="ignore"):
-            found = array_stats.ess(values, chain_axis=0, draw_axis=1, method=method)
-        return np.asarray(found, dtype=float)
+        return Probability(values.mean(axis=(0, 1)), mean_error(values))
 
 
 # What is known of f at each of t points by itself.

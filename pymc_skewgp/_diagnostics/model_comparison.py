@@ -229,33 +229,30 @@ def _ordered(values: list[Any]) -> FloatArray | None:
 
 def _warn_of_differences(found: Mapping[str, Evidence]) -> None:
     first, *others = found
-    base = found[first]
-    different = [name for name in others if not _same_data(base, found[name])]
-    if different:
-        sizes = ", ".join(f"{name}: {x.n_observed}" for name, x in found.items())
-        warn(
+    different = [name for name in others if not _same_data(found[first], found[name])]
+    sizes = ", ".join(f"{name}: {x.n_observed}" for name, x in found.items())
+    fractional = [name for name, x in found.items() if x.fractional]
+    priors = "; ".join(f"{name}: {x.improper or 'none'}" for name, x in found.items())
+    for wrong, message in (
+        (
+            different,
             f"{', '.join(different)} and {first} are of different data (numbers: {sizes}): "
             "evidences and leave-one-out compare models of the same data alone, in the same units.",
-            ComparisonWarning,
-            stacklevel=3,
-        )
-    fractional = [name for name, x in found.items() if x.fractional]
-    if fractional:
-        warn(
+        ),
+        (
+            fractional,
             f"the likelihood of {', '.join(fractional)} has powers that are no whole numbers: it "
             "is no density of the data, and its integral compares only with that of models with "
             "the same likelihood and weights.",
-            ComparisonWarning,
-            stacklevel=3,
-        )
-    if len({x.improper for x in found.values()}) > 1:
-        priors = "; ".join(f"{name}: {x.improper or 'none'}" for name, x in found.items())
-        warn(
+        ),
+        (
+            len({x.improper for x in found.values()}) > 1,
             f"variables with density one in the evidence differ ({priors}): an evidence under a "
             "flat prior has an arbitrary factor. Give them proper priors.",
-            ComparisonWarning,
-            stacklevel=3,
-        )
+        ),
+    ):
+        if wrong:
+            warn(message, ComparisonWarning, stacklevel=3)
 
 
 def _same_data(a: Evidence, b: Evidence) -> bool:

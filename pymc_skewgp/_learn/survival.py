@@ -229,7 +229,7 @@ class SkewGPSurvival(estimator.OneProcessEstimator):
         if isinstance(found, AveragedPosterior):
             parts, weights = found.posteriors, found.weights
         known: list[Any] = [getattr(x.likelihood, "likelihood", x.likelihood) for x in parts]
-        new = [one.new_logs(part.marginals(X)) for one, part in zip(known, parts, strict=True)]
+        new = [NewValues(x.marginals(X), one.cdf) for one, x in zip(known, parts, strict=True)]
         return list(zip(weights.tolist(), new, strict=True))
 
 

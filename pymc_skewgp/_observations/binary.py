@@ -1,6 +1,6 @@
 """Labels and trials under probit and logit links."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,6 @@ from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations import observations as row
 from pymc_skewgp._observations import probability as probabilities
 from pymc_skewgp._observations.likelihood import Data
-from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
 from pymc_skewgp._validation import FloatArray, as_covariance
 
@@ -22,9 +21,9 @@ from pymc_skewgp._validation import FloatArray, as_covariance
 
 
 class _Labels(base.Likelihood):
-    # Of a label 1, or of a success, given f; and averaged over f.
-    probability: ClassVar[Any]
-    averaged: ClassVar[Any]
+    # Of a label 1, or of a success, given f: that f with some noise is positive.
+    probability: ClassVar[Any] = staticmethod(ndtr)
+    noise: ClassVar[Any] = 1.0
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Labels as 0 and 1."""
@@ -45,7 +44,8 @@ class _Labels(base.Likelihood):
 
     def predictive_summary(self, mixture: base.Mixture) -> dict[str, FloatArray]:
         """``p_mean``, the probability of a label 1, with its Monte Carlo error ``p_mean_se``."""
-        return dict(zip(("p_mean", "p_mean_se"), self.averaged(mixture), strict=True))
+        found = probabilities.interval_probability(mixture, 0.0, np.inf, self.noise)
+        return dict(zip(("p_mean", "p_mean_se"), found, strict=True))
 
 
 class _Trials(_Labels):
@@ -69,11 +69,6 @@ class _Trials(_Labels):
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """``p``, the probability of a success, and ``y``, successes of n trials."""
         return {"p": self.probability(f)} | ({"y": self.draw(f, rng)} if self.single else {})
-
-
-def label_probability(mixture: base.Mixture) -> probabilities.Probability:
-    r"""Probability of a label 1, :math:`\sum_j w_j \Phi\{m_{ij} / (1 + v_i)^{1/2}\}`."""
-    return probabilities.interval_probability(mixture, 0.0, np.inf)
 
 
 # What a variance may be off 1 by, as after rounding.
@@ -136,7 +131,6 @@ class BernoulliProbit(_Labels):
     """
 
     noise_cov: Any = None
-    probability, averaged = staticmethod(ndtr), staticmethod(label_probability)
 
     def __post_init__(self) -> None:
         if self.noise_cov is None:
@@ -180,9 +174,7 @@ class BernoulliProbit(_Labels):
 
     def observations(self, y: Data, n: int) -> row.Observations:
         """One interval a label."""
-        positive = y == 1
-        lower, upper = np.where(positive, 0.0, -np.inf), np.where(positive, np.inf, 0.0)
-        return row.intervals(lower, upper, self._noise(y.size))
+        return _of_labels(y == 1, self._noise(y.size))
 
     @property
     def independent(self) -> bool:
@@ -202,12 +194,6 @@ class BernoulliProbit(_Labels):
             row.stacked_noise([self.noise_cov, np.ones(n - known)]) if n > known else self.noise_cov
         )
 
-    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
-        """Log p(y_i | f_i)."""
-        z = np.where(y == 1, 1.0, -1.0) * f
-        # In place: for thousands of draws fresh memory costs as much as the function.
-        return np.asarray(log_ndtr(z, out=z))
-
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator
     ) -> Data:
@@ -217,6 +203,12 @@ class BernoulliProbit(_Labels):
             noise = rng.standard_normal((*f.shape[:-1], factor.shape[1])) @ factor.T
             return (f + noise > 0).astype(np.int64)
         return super().replicate(y, f, log_likelihood, rng)
+
+
+def _of_labels(positive: Any, noise: row.Noise, A: row.Design = None) -> row.Observations:
+    """Signs of predictors with noise."""
+    lower, upper = np.where(positive, 0.0, -np.inf), np.where(positive, np.inf, 0.0)
+    return row.intervals(lower, upper, noise, A=A)
 
 
 def probability_sd(mixture: base.Mixture) -> FloatArray:
@@ -240,8 +232,7 @@ IntegerArray = NDArray[np.int64]
 
 def as_successes(y: ArrayLike, given: Any, n: int) -> IntegerArray:
     """Successes as integers, one a row, none above the number of trials `given`."""
-    successes, trials = base.as_integers(y, n, "number of successes"), as_trials(given, n)
-    base.refuse_rows("y", successes, successes < 0, "hold counts of 0 and more")
+    successes, trials = base.as_counts(y, n, "number of successes"), as_trials(given, n)
     base.refuse_rows("y", successes, trials < successes, "not exceed the number of trials n")
     return successes
 
@@ -298,7 +289,6 @@ class BinomialProbit(_Trials):
     """
 
     n: Any
-    probability, averaged = staticmethod(ndtr), staticmethod(label_probability)
 
     def observations(self, y: Data, n: int) -> row.Observations:
         """One interval a trial."""
@@ -309,13 +299,8 @@ class BinomialProbit(_Trials):
         design = sparse.csr_array(
             (np.ones(index.size), (np.arange(index.size), index)), shape=(index.size, n)
         )
-        return row.Observations(
-            design,
-            np.zeros(index.size),
-            np.ones(index.size),
-            np.where(success, 0.0, -np.inf),
-            np.where(success, np.inf, 0.0),
-            np.full(index.size, np.nan),
+        return replace(
+            _of_labels(success, np.ones(index.size), design),
             log_constant=float(log_choose(trials, y).sum()),
         )
 
@@ -331,38 +316,22 @@ class BinomialProbit(_Trials):
 # distribution (Andrews & Mallows 1974, Scale mixtures of normal distributions). These are the nodes
 # and weights of the Gauss rule for the logarithm of it: the logistic function is their sum of
 # normal distribution functions to 1e-9.
-_SDS = np.array(
+_SDS, _SHARES = np.array(
     [
-        0.5548478053499108,
-        0.6777496876670535,
-        0.8228364187501018,
-        1.0041473214264671,
-        1.236246505662781,
-        1.5354389994498454,
-        1.9174732126862424,
-        2.3929056562185513,
-        2.966914693941203,
-        3.648127316433865,
-        4.461650803276587,
-        5.488531415255486,
+        (0.5548478053499108, 6.515685897160737e-06),
+        (0.6777496876670535, 0.0006346896509566042),
+        (0.8228364187501018, 0.01105455980537635),
+        (1.0041473214264671, 0.06680358879068217),
+        (1.236246505662781, 0.1863462002371431),
+        (1.5354389994498454, 0.282582675525386),
+        (1.9174732126862424, 0.25666119491647055),
+        (2.3929056562185513, 0.14306435005320164),
+        (2.966914693941203, 0.045497712993248694),
+        (3.648127316433865, 0.006963766499944875),
+        (4.461650803276587, 0.0003809414074949087),
+        (5.488531415255486, 3.804434197589465e-06),
     ]
-)
-_SHARES = np.array(
-    [
-        6.515685897160737e-06,
-        0.0006346896509566042,
-        0.01105455980537635,
-        0.06680358879068217,
-        0.1863462002371431,
-        0.282582675525386,
-        0.25666119491647055,
-        0.14306435005320164,
-        0.045497712993248694,
-        0.006963766499944875,
-        0.0003809414074949087,
-        3.804434197589465e-06,
-    ]
-)
+).T
 LOGISTIC_NOISE = probabilities.NormalParts(_SDS**2, _SHARES / _SHARES.sum())
 
 
@@ -384,21 +353,23 @@ def log_logistic(x: FloatArray) -> FloatArray:
     return np.minimum(x, 0.0) - np.log1p(np.exp(-np.abs(x)))
 
 
-def log_odds_power(x: FloatArray, ahead: FloatArray, behind: FloatArray) -> FloatArray:
-    r"""Log of :math:`\pi^a (1 - \pi)^b` with the logistic :math:`\pi` of x, a, b >= 0."""
-    least = np.log1p(np.exp(-np.abs(x)))
-    least *= ahead + behind
-    return ahead * np.minimum(x, 0.0) - behind * np.maximum(x, 0.0) - least
+def log_odds_functions(
+    ahead: FloatArray, behind: FloatArray, constant: FloatArray, offset: FloatArray | float = 0.0
+) -> FactorFunctions:
+    """Of ``ahead log L(x) + behind log L(-x) + constant``, x being eta + offset."""
+    total = ahead + behind
 
+    def log_prob(eta: FloatArray) -> FloatArray:
+        x = eta + offset
+        least = np.log1p(np.exp(-np.abs(x)))
+        least *= total
+        return ahead * np.minimum(x, 0.0) - behind * np.maximum(x, 0.0) - least + constant
 
-def logistic_probability(
-    mixture: base.Mixture, lower: float = 0.0, upper: float = np.inf
-) -> probabilities.Probability:
-    r"""Probability that f + e is between two limits, e of the standard logistic distribution.
+    def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        p, slope = logistic_with_slope(eta + offset)
+        return ahead - total * p, -total * slope
 
-    With the default limits it is that of a label 1, :math:`\mathrm E\{1 / (1 + e^{-f})\}`.
-    """
-    return probabilities.interval_probability(mixture, lower, upper, LOGISTIC_NOISE)
+    return FactorFunctions(log_prob, slopes)
 
 
 # Binary labels under a logit link.
@@ -434,7 +405,7 @@ class BernoulliLogit(_Labels, ClosedFormSites):
     array([0.22, 0.78])
     """
 
-    probability, averaged = staticmethod(logistic), staticmethod(logistic_probability)
+    probability, noise = staticmethod(logistic), LOGISTIC_NOISE
 
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """By log odds."""
@@ -497,7 +468,8 @@ class BinomialLogit(_Trials, ClosedFormSites):
     """
 
     n: Any
-    probability, averaged = staticmethod(logistic), staticmethod(logistic_probability)
+    new_values = "whole"
+    probability, noise = staticmethod(logistic), LOGISTIC_NOISE
 
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """By log odds."""
@@ -506,23 +478,9 @@ class BinomialLogit(_Trials, ClosedFormSites):
     def functions(self, y: Data) -> FactorFunctions:
         """Of successes and failures."""
         trials = as_trials(self.n, y.size)
-        successes, failures, constant = y * 1.0, trials - y * 1.0, log_choose(trials, y)
+        return log_odds_functions(y * 1.0, trials - y * 1.0, log_choose(trials, y))
 
-        def log_prob(eta: FloatArray) -> FloatArray:
-            return log_odds_power(eta, successes, failures) + constant
-
-        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-            p, slope = logistic_with_slope(eta)
-            return successes - trials * p, -trials * slope
-
-        return FactorFunctions(log_prob, slopes)
-
-    def predictive_quantiles(
-        self, mixture: base.Mixture, probs: FloatArray
-    ) -> dict[str, FloatArray]:
-        """``y_quantile``, of the successes in n trials."""
-        if not self.single:
-            return {}
+    def cdf(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        """Of the successes in n trials."""
         n = int(self.n)
-        new = NewValues(mixture, lambda y, f: bdtr(np.minimum(y, n), n, logistic(f)))
-        return new.whole_quantiles(probs).named()
+        return np.asarray(bdtr(np.minimum(y, n), n, logistic(f)))

@@ -1,17 +1,17 @@
 """Labels of several classes: a function each, exchangeable, under a probit or a logit link."""
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
-from scipy.special import log_ndtr, log_softmax, ndtr, ndtri, softmax
+from scipy.special import log_softmax, ndtri, softmax
 
 from pymc_skewgp import _validation as check
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.univariate import bivariate_log_prob
 from pymc_skewgp._gaussian.weights import IntArray, mean_probability, uniform_points, weighted_error
 from pymc_skewgp._observations import probability
 from pymc_skewgp._observations.comparisons import differences
@@ -31,42 +31,6 @@ from pymc_skewgp._validation import FloatArray
 #
 # on the differences, with s the smallest eigenvalue there: f is drawn from N(m(u), L L'), and what
 # is left is noise of variance s. Far from the data, where the functions are independent, L is 0.
-
-_LEAST = 1e-7  # probability below which differences of Owen's function have too few digits
-
-
-# Probabilities of K classes, shape (S, K), given means of f, (S, K), and their one covariance.
-GivenDraws = Callable[[FloatArray, FloatArray, np.random.Generator], FloatArray]
-
-
-def category_probabilities(mixture: Mixture, given: GivenDraws) -> tuple[FloatArray, FloatArray]:
-    """Probabilities of K classes at t points and their standard errors, shape (t, K) each.
-
-    To S effective draws one is added that stands for what no draw has met, a Gaussian of the same
-    mean and variance, as for two classes.
-    """
-    covariance, weights = mixture.covariance, mixture.weights
-    assert covariance is not None
-    t, k = covariance.shape[:2]
-    means = mixture.means.reshape(t, k, -1).swapaxes(1, 2)  # (t, S, K)
-    n_effective = 1.0 / float(weights @ weights)
-    share = 1.0 / (1.0 + n_effective)
-    value, error = np.empty((t, k)), np.empty((t, k))
-    rng = np.random.default_rng(0)  # summaries are the same for every seed of draws
-    for i in range(t):  # a point at a time: S K numbers each
-        p = given(means[i], covariance[i], rng)
-        mean = mean_probability(p.T, weights)
-        centre = weights @ means[i]
-        off = means[i] - centre
-        spread = (off * weights[:, None]).T @ off
-        other = given(np.tile(centre, (_OTHERS, 1)), covariance[i] + spread, rng).mean(axis=0)
-        own = weighted_error((p - mean).T, weights, mixture.replicate)
-        value[i] = mean + share * (other - mean)
-        error[i] = np.sqrt(own**2 + share**2 * other * (1.0 - other))
-    if mixture.exact:
-        error[:] = 0.0
-    return value, error
-
 
 _OTHERS = 64  # draws for the Gaussian of equal mean and variance, beyond three classes
 
@@ -88,48 +52,12 @@ def normal_probabilities(means: FloatArray, cov: FloatArray) -> FloatArray:
     cov = cov.reshape(cov.shape[-2:])
     k = means.shape[-1]
     found = np.empty(means.shape)
-    for c in range(k):
-        others = [j for j in range(k) if j != c]
+    for c, others in enumerate(_others(k)):
         contrast = np.eye(k)[c] - np.eye(k)[others]
-        spread = contrast @ cov @ contrast.T
-        if k > 3:
-            ahead = means[..., [c]] - means[..., others]
-            found[..., c] = np.exp(probability.log_orthant_probability(ahead, spread))
-            continue
-        sd = np.sqrt(spread.diagonal())
-        ahead = (means[..., [c]] - means[..., others]) / sd
-        if k == 2:
-            found[..., c] = ndtr(ahead[..., 0])
-        else:
-            rho = spread[0, 1] / (sd[0] * sd[1])
-            found[..., c] = probability.bivariate_below(ahead[..., 0], ahead[..., 1], rho)
+        ahead = means[..., [c]] - means[..., others]
+        found[..., c] = np.exp(probability.log_all_positive(ahead, contrast @ cov @ contrast.T))
     found /= found.sum(axis=-1, keepdims=True)
     return found
-
-
-def log_bivariate(a: FloatArray, b: FloatArray, rho: FloatArray) -> FloatArray:
-    """Log P(u < a, w < b) of standard normals of correlation rho, with all digits of small ones."""
-    p = probability.bivariate_below(a, b, rho)
-    found = np.log(np.maximum(p, _LEAST))
-    correlation = np.broadcast_to(rho, p.shape)
-    for at in zip(*np.nonzero(p < _LEAST), strict=True):
-        cov = np.array([[1.0, correlation[at]], [correlation[at], 1.0]])
-        found[at] = bivariate_log_prob(None, np.array([a[at], b[at]]), cov)
-    return np.minimum(found, np.minimum(log_ndtr(a), log_ndtr(b)))
-
-
-def _given_draws(means: FloatArray, cov: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Probabilities of the classes for each row of `means`, (S, K), with one covariance."""
-    n_draws, k = means.shape
-    if k < 4:
-        return normal_probabilities(means, cov)
-    centred = np.eye(k) - 1.0 / k
-    eigenvalue, vector = np.linalg.eigh(centred @ cov @ centred)
-    # The first is 0, of what is common to all; the second the smallest that matters.
-    least = eigenvalue[1]
-    factor = vector[:, 2:] * np.sqrt(np.maximum(eigenvalue[2:] - least, 0.0))
-    points = ndtri(uniform_points(k - 2, n_draws, 1, rng))
-    return probability.win_probabilities((means + (factor @ points).T) / np.sqrt(least))
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +89,40 @@ class _Classes(Likelihood):
                 "the number of categories", len(self.categories), 2
             )
         return counts
+
+    @abstractmethod
+    def probabilities(self, f: FloatArray) -> FloatArray:
+        """Probabilities of the classes given f, shape (..., K)."""
+
+    @abstractmethod
+    def averaged(self, means: FloatArray, cov: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """The same averaged over N(mean, cov), for means of shape (S, K)."""
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``p``, the probability of each class, and ``y``, classes."""
+        return {"p": self.probabilities(f), "y": np.asarray(self.draw(f, rng))}
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``p_mean``, probabilities of the classes, with their errors ``p_mean_se``."""
+        covariance, weights = mixture.covariance, mixture.weights
+        assert covariance is not None
+        t, k = covariance.shape[:2]
+        by_point = mixture.means.reshape(t, k, -1).swapaxes(1, 2)  # (t, S, K)
+        share = 1.0 / (1.0 + 1.0 / float(weights @ weights))
+        value, error = np.empty((t, k)), np.zeros((t, k))
+        rng = np.random.default_rng(0)  # summaries are the same for every seed of draws
+        for i, means in enumerate(by_point):  # a point at a time: S K numbers each
+            p = self.averaged(means, covariance[i], rng)
+            mean = mean_probability(p.T, weights)
+            centre = weights @ means
+            off = means - centre
+            spread = covariance[i] + (off * weights[:, None]).T @ off
+            other = self.averaged(np.tile(centre, (_OTHERS, 1)), spread, rng).mean(axis=0)
+            value[i] = mean + share * (other - mean)
+            if not mixture.exact:
+                own = weighted_error((p - mean).T, weights, mixture.replicate)
+                error[i] = np.sqrt(own**2 + share**2 * other * (1.0 - other))
+        return {"p_mean": value, "p_mean_se": error}
 
     def joined(self, y: Data, n: int, new: ArrayLike, n_new: int) -> Data:
         """Labels of both; the new ones are of the classes that there are, maybe not of all."""
@@ -290,40 +252,34 @@ class MultinomialProbit(_Classes):
         k = f.shape[-1]
         row = np.arange(y.size)
         ahead = f[..., row, y][..., None] - f[..., row[:, None], _others(k)[y]]
-        if self.noise_cov is None:
-            return probability.log_win_probability(ahead)
         # For each class its function less each other one, shape (k, k - 1, k).
         contrast = np.eye(k)[:, None] - np.eye(k)[_others(k)]
         cov = contrast @ self._cov(k) @ contrast.swapaxes(1, 2)
-        if k > 3:
-            found = np.empty(ahead.shape[:-1])
-            for c in range(k):
-                found[..., y == c] = probability.log_orthant_probability(
-                    ahead[..., y == c, :], cov[c]
-                )
-            return found
-        ahead /= np.sqrt(np.einsum("cii->ci", cov))[y]
-        if k == 2:
-            return np.asarray(log_ndtr(ahead[..., 0]))
-        rho = cov[:, 0, 1] / np.sqrt(cov[:, 0, 0] * cov[:, 1, 1])
-        return log_bivariate(ahead[..., 0], ahead[..., 1], rho[y])
+        found = np.empty(ahead.shape[:-1])
+        for c in range(k):
+            own = y == c
+            found[..., own] = probability.log_all_positive(ahead[..., own, :], cov[c])
+        return found
 
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``p``, the probabilities of the classes, and ``y``, labels."""
+    def probabilities(self, f: FloatArray) -> FloatArray:
+        """Of the largest noisy value."""
         if self.noise_cov is None:
-            p = probability.win_probabilities(f)
-        else:
-            p = normal_probabilities(f, self._cov(f.shape[-1])[None])
-        return {"p": p, "y": self.draw(f, rng)}
+            return probability.win_probabilities(f)
+        return normal_probabilities(f, self._cov(f.shape[-1])[None])
 
-    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``p_mean`` and ``p_mean_se``."""
-        assert mixture.covariance is not None
-        noise = self._cov(mixture.covariance.shape[-1])
-        p, error = category_probabilities(
-            mixture, lambda means, cov, rng: _given_draws(means, cov + noise, rng)
-        )
-        return {"p_mean": p, "p_mean_se": error}
+    def averaged(self, means: FloatArray, cov: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """By orthants; of four classes and more by draws of what they do not share."""
+        cov = cov + self._cov(cov.shape[-1])
+        n_draws, k = means.shape
+        if k < 4:
+            return normal_probabilities(means, cov)
+        centred = np.eye(k) - 1.0 / k
+        eigenvalue, vector = np.linalg.eigh(centred @ cov @ centred)
+        # The first is 0, of what is common to all; the second the smallest that matters.
+        least = eigenvalue[1]
+        factor = vector[:, 2:] * np.sqrt(np.maximum(eigenvalue[2:] - least, 0.0))
+        points = ndtri(uniform_points(k - 2, n_draws, 1, rng))
+        return probability.win_probabilities((means + (factor @ points).T) / np.sqrt(least))
 
     def _cov(self, k: int) -> FloatArray:
         cov: FloatArray = np.eye(k) if self.noise_cov is None else self.noise_cov
@@ -344,6 +300,8 @@ def _others(k: int) -> Data:
 
 
 # Classes under a logit link.
+
+_VALUES, _COPIES = 2**12, 4  # draws of f at least: in all, and given each component
 
 
 @dataclass(frozen=True, eq=False)
@@ -408,25 +366,17 @@ class Softmax(_Classes, ClosedFormSites):
         """New labels: the largest of f with Gumbel noise."""
         return np.asarray((f + rng.gumbel(size=f.shape)).argmax(axis=-1))
 
-    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
-        """``p``, the probabilities of the classes, and ``y``, labels."""
-        return {"p": softmax(f, axis=-1), "y": self.draw(f, rng)}
+    def probabilities(self, f: FloatArray) -> FloatArray:
+        """The softmax of f."""
+        return np.asarray(softmax(f, axis=-1))
 
-    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``p_mean`` and ``p_mean_se``."""
-        p, error = category_probabilities(mixture, _softmax_given)
-        return {"p_mean": p, "p_mean_se": error}
-
-
-_VALUES, _COPIES = 2**12, 4  # draws of f at least: in all, and given each component
-
-
-def _softmax_given(means: FloatArray, cov: FloatArray, rng: np.random.Generator) -> FloatArray:
-    values, vectors = np.linalg.eigh(cov)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    size, k = means.shape
-    copies = max(_COPIES, -(-_VALUES // size))
-    # Evenly spaced, in no order: that of the components is one of theirs.
-    white = ndtri(uniform_points(k, copies * size, 1, rng)).T
-    f = means + rng.permutation(white).reshape(copies, size, k) @ root.T
-    return np.asarray(softmax(f, axis=-1).mean(axis=0))
+    def averaged(self, means: FloatArray, cov: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """By draws of f around each mean."""
+        values, vectors = np.linalg.eigh(cov)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        size, k = means.shape
+        copies = max(_COPIES, -(-_VALUES // size))
+        # Evenly spaced, in no order: that of the components is one of theirs.
+        white = ndtri(uniform_points(k, copies * size, 1, rng)).T
+        f = means + rng.permutation(white).reshape(copies, size, k) @ root.T
+        return np.asarray(softmax(f, axis=-1).mean(axis=0))

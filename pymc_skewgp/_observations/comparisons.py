@@ -13,17 +13,15 @@ References
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
-from scipy.special import log_ndtr, ndtr
 
-from pymc_skewgp._gaussian.univariate import log_ndtr_interval
-from pymc_skewgp._gaussian.weights import IntArray, mean_probability
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations import probability
 from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
@@ -165,12 +163,11 @@ def beats_each(mixture: Mixture, noise: float, threshold: float = 0.0) -> dict[s
     variance = joint.diagonal()
     for i in range(t):
         spread = variance[i] + variance - 2.0 * joint[i]
-        ahead = mixture.means[i] - mixture.means
-        known = ahead, spread, mixture, noise
+        between = _differences(mixture, mixture.means[i] - mixture.means, spread)
         # Of a tie an interval, which the difference is in.
         limits = {"p_beats": (threshold, np.inf), "p_tie": (-threshold, threshold)}
         for name in names:
-            p = difference_probability(*known, *limits[name])
+            p = probability.interval_probability(between, *limits[name], noise)
             found[name][i], found[f"{name}_se"][i] = p
     return found
 
@@ -181,38 +178,13 @@ def pair_probability(mixture: Mixture, noise: float, threshold: float) -> probab
     assert covariance is not None
     ahead = mixture.means[0::2] - mixture.means[1::2]
     spread = covariance[:, 0, 0] + covariance[:, 1, 1] - 2.0 * covariance[:, 0, 1]
-    return difference_probability(ahead, spread, mixture, noise, threshold, np.inf)
+    between = _differences(mixture, ahead, spread)
+    return probability.interval_probability(between, threshold, np.inf, noise)
 
 
-def difference_probability(
-    ahead: FloatArray,
-    spread: FloatArray,
-    mixture: Mixture,
-    noise: float,
-    lower: float,
-    upper: float,
-) -> probability.Probability:
-    """P(lower < difference + noise < upper), for differences N(ahead, spread) given u.
-
-    Parameters
-    ----------
-    ahead : ndarray, shape (t, S)
-        Mean of each difference given each draw of u.
-    spread : ndarray, shape (t,)
-        Its variance given u.
-    mixture : Mixture
-        Weights of the draws.
-    noise : float
-        Variance of the noise of the difference.
-    lower, upper : float
-    """
-    total = np.sqrt(np.maximum(spread, 0.0) + noise)[:, None]
-    p = ndtr((ahead - lower) / total)
-    if upper < np.inf:  # both ends on the side where probabilities are small
-        far = np.abs(ahead)
-        p = ndtr((upper - far) / total) - ndtr((lower - far) / total)
-    mean = mean_probability(p, mixture.weights)
-    return probability.Probability(mean, base.average_error(mixture, p - mean[:, None]))
+def _differences(mixture: Mixture, ahead: FloatArray, spread: FloatArray) -> Mixture:
+    """Differences by their means given each draw of u, shape (t, S), and variances, shape (t,)."""
+    return replace(mixture, means=ahead, variance=np.maximum(spread, 0.0), covariance=None)
 
 
 # Comparisons of two items: which of them is better, or that neither is.
@@ -374,19 +346,6 @@ class Preference(_OfItems):
             own = sparse.diags_array(np.full(len(y), 2.0 * nugget**2))
             noise = sparse.csr_array((sigma**2 * A) @ A.T + own)
         return intervals(np.where(tie, -d, d), np.where(tie, d, np.inf), noise, A=A)
-
-    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
-        """Log probability of each comparison."""
-        sigma, d = self._numbers()
-        tie = _ties(y)
-        ahead = f[..., y[:, 0]] - f[..., y[:, 1]]
-        ahead /= np.sqrt(2.0) * sigma
-        limit = d / (np.sqrt(2.0) * sigma)
-        found = np.asarray(log_ndtr(ahead - limit))
-        if tie.any():
-            centre = ahead[..., tie]
-            found[..., tie] = log_ndtr_interval(-limit - centre, limit - centre)
-        return found
 
     def replicate(
         self, y: Data, f: FloatArray, log_likelihood: FloatArray, rng: np.random.Generator

@@ -134,20 +134,6 @@ class Constraint(likelihood.Likelihood):
         lower, upper = as_bounds(self.lower, self.upper, n)
         return intervals(lower, upper, np.full(n, (self.nugget / _SDS_WITHIN) ** 2))
 
-    def predictive_draws(
-        self, f: FloatArray, rng: np.random.Generator
-    ) -> dict[str, likelihood.Data]:
-        """Nothing."""
-        return {}
-
-    def log_likelihood(self, y: likelihood.Data, f: FloatArray) -> FloatArray:
-        """None for each draw: a constraint has no data."""
-        return np.empty((*f.shape[:-1], 0))
-
-    def draw(self, f: FloatArray, rng: np.random.Generator) -> likelihood.Data:
-        """Nothing."""
-        return np.empty((*f.shape[:-1], 0))
-
 
 # The sign of a process at pseudo-points, as rows of it.
 

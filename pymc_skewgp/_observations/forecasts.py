@@ -17,10 +17,8 @@ from pymc_skewgp._validation import FloatArray
 # A trapezoid rule: for Gaussians times smooth functions it converges faster than any power of its
 # step, and the rule of every second node tells how far it is.
 
-# Nodes of one grid for all components, up to which there is one: else each has its own.
+# Nodes of one grid for all components, up to which there is one: else f is drawn.
 _MOST_SHARED = 600
-# Components this narrow against f itself are points.
-_POINT = 1e-6
 # Mass of the nodes at which a function may be unknown.
 _NOTHING = 1e-9
 STEP, REACH = 0.25, 8.0  # of the rule at first, in standard deviations of a component
@@ -65,15 +63,12 @@ class Nodes:
 
     def cut_off(self, values: FloatArray, power: int = 1) -> FloatArray:
         """Share that the first and last node have in an average of positive values, shape (b,)."""
-        b, n = self.f.shape[0], self.own.size if self.shares is None else self.f.shape[1]
-        if n == 1:
-            return np.zeros(b)
-        terms = _terms(self.weights, values, power).reshape(b, -1, n).sum(axis=1)
+        terms = _terms(self.weights, values, power)
         return np.nan_to_num((terms[:, 0] + terms[:, -1]) / terms.sum(axis=1))
 
     def filled(self, values: FloatArray) -> FloatArray:
         """With the nearest number in place of what is none where f hardly ever is."""
-        unknown = np.isnan(values)
+        unknown = np.isnan(values) & (self.f.ndim == 2)
         for i in np.flatnonzero(unknown.any(axis=1)):
             own = unknown[i]
             if self.weights[i, own].sum() < _NOTHING:
@@ -109,27 +104,7 @@ def shared_nodes(mixture: Mixture, rows: IntArray, step: float, reach: float) ->
     shares *= ((high - low) / (n - 1) / (sd * np.sqrt(2.0 * np.pi)))[:, None, None]
     weights = np.asarray(mixture.weights @ shares)
     shares /= np.maximum(weights, np.finfo(float).tiny)[:, None, :]
-    return Nodes(f, weights, weights * _every_second(n), shares, np.ones(n))
-
-
-def own_nodes(mixture: Mixture, rows: IntArray, step: float, reach: float) -> Nodes:
-    """A grid for each component, which is narrow against all of them together."""
-    means, sd = mixture.means[rows], np.sqrt(mixture.variance[rows])
-    z, own, second = np.zeros(1), np.ones(1), np.ones(1)
-    if (sd > _POINT * mixture.moments[1][rows]).any():
-        n = 2 * int(np.ceil(0.5 * reach / step))
-        z = np.linspace(-reach, reach, n + 1)
-        own = np.exp(-0.5 * z**2) * (z[1] - z[0]) / np.sqrt(2.0 * np.pi)
-        second = _every_second(z.size)
-    f = means[:, :, None] + sd[:, None, None] * z
-    weights = np.broadcast_to(mixture.weights[:, None] * own, f.shape)
-    coarse = weights * second
-    b = rows.size
-    return Nodes(f.reshape(b, -1), weights.reshape(b, -1), coarse.reshape(b, -1), None, own)
-
-
-def _every_second(n: int) -> FloatArray:
-    return np.asarray(np.where(np.arange(n) % 2, 0.0, 2.0))
+    return Nodes(f, weights, weights * np.where(np.arange(n) % 2, 0.0, 2.0), shares, np.ones(n))
 
 
 # Mean and standard deviation of an observation given f.
@@ -156,28 +131,30 @@ def averaged_forecasts(mixture: Mixture, moments: ConditionalMoments) -> dict[st
     mixture : Mixture
         Of t points.
     moments : callable
-        Mean and standard deviation of an observation given values of f, of any shape.
+        Mean and standard deviation of an observation given values of f, of any shape; of K
+        functions (..., K). These are drawn, and so is f where its components are narrow.
     """
-    found = np.full((4, mixture.means.shape[0]), np.nan)
-    shared = are_shared(mixture)
-    for nodes_at, left in (
-        (shared_nodes, np.flatnonzero(shared)),
-        (own_nodes, np.flatnonzero(~shared)),
-    ):
-        step, reach = STEP, REACH
-        for _ in range(_MOST_TIMES):
-            coarse, short = np.zeros(left.size, bool), np.zeros(left.size, bool)
-            for part in parts_of(mixture, left.size, reach / step):
-                rows = left[part]
-                nodes = nodes_at(mixture, rows, step, reach)
-                found[:, rows], coarse[part], short[part] = _at(nodes, mixture, rows, moments)
-            # An integral that goes on beyond the grid is at least what was found.
-            found[3, left[short]] = np.inf
-            left = left[coarse | (short & (reach < _LONGEST))]
-            if not left.size:
-                break
-            step = 0.5 * step if coarse.any() else step
-            reach = min(reach + _LONGER, _LONGEST) if short.any() else reach
+    found = np.full((4, n_points_of(mixture)), np.nan)
+    several = mixture.covariance is not None
+    shared = np.zeros(found.shape[1], dtype=bool) if several else are_shared(mixture)
+    left, rng = np.flatnonzero(~shared), np.random.default_rng(0)
+    for part in parts_of(mixture, left.size, _LONG / STEP):
+        rows = left[part]
+        found[:, rows], *_ = _at(drawn_nodes(mixture, rows, rng), mixture, rows, moments)
+    left, step, reach = np.flatnonzero(shared), STEP, REACH
+    for _ in range(_MOST_TIMES):
+        coarse, short = np.zeros(left.size, bool), np.zeros(left.size, bool)
+        for part in parts_of(mixture, left.size, reach / step):
+            rows = left[part]
+            nodes = shared_nodes(mixture, rows, step, reach)
+            found[:, rows], coarse[part], short[part] = _at(nodes, mixture, rows, moments)
+        # An integral that goes on beyond the grid is at least what was found.
+        found[3, left[short]] = np.inf
+        left = left[coarse | (short & (reach < _LONGEST))]
+        if not left.size:
+            break
+        step = 0.5 * step if coarse.any() else step
+        reach = min(reach + _LONGER, _LONGEST) if short.any() else reach
     return dict(zip(_NAMES, found, strict=True))
 
 
@@ -284,7 +261,7 @@ def drawn_forecasts(mixture: Mixture, draw: Draw) -> dict[str, FloatArray]:
         Observations given values of f of any shape, those of several functions at the end, and a
         generator.
     """
-    found = {name: np.empty(n_points_of(mixture)) for name in _NAMES}
+    found = np.empty((4, n_points_of(mixture)))
     for drawn in _drawn(mixture, draw):
         with np.errstate(all="ignore"):
             mean, error = drawn.mean(drawn.y, mixture)
@@ -294,9 +271,8 @@ def drawn_forecasts(mixture: Mixture, draw: Draw) -> dict[str, FloatArray]:
             sd_error = of_variance / (2.0 * np.where(spread > 0, spread, 1.0))
             error[drawn.are_heavy(off)] = np.inf
             sd_error[drawn.are_heavy(off**2)] = np.inf
-        for name, x in zip(_NAMES, (mean, error, spread, sd_error), strict=True):
-            found[name][drawn.rows] = x
-    return found
+        found[:, drawn.rows] = mean, error, spread, sd_error
+    return dict(zip(_NAMES, found, strict=True))
 
 
 def drawn_quantiles(mixture: Mixture, draw: Draw, probs: FloatArray) -> dict[str, FloatArray]:
@@ -327,31 +303,20 @@ def drawn_quantiles(mixture: Mixture, draw: Draw, probs: FloatArray) -> dict[str
     return {"y_quantile": value, "y_quantile_se": error}
 
 
-def drawn_functions(
-    mixture: Mixture, rows: IntArray, copies: int, rng: np.random.Generator
-) -> FloatArray:
-    """Draws at some points, `copies` from each component in a row.
-
-    Of shape (b, S copies), or of K functions (b, S copies, K).
-    """
-    cov = mixture.covariance
-    if cov is None:
-        f = np.repeat(mixture.means[rows], copies, axis=1)
-        return f + np.sqrt(mixture.variance[rows])[:, None] * rng.standard_normal(f.shape)
-    k = cov.shape[1]
-    means = mixture.means.reshape(-1, k, mixture.weights.size)[rows].swapaxes(1, 2)
-    values, vectors = np.linalg.eigh(cov[rows])
-    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
-    f = np.repeat(means, copies, axis=1)
-    return np.asarray(f + rng.standard_normal(f.shape) @ root.swapaxes(1, 2))
-
-
 def drawn_nodes(mixture: Mixture, rows: IntArray, rng: np.random.Generator) -> Nodes:
-    """Values of f from each component; one where it is known given that."""
-    several = mixture.covariance
-    known = several is not None and not several[rows].any()
+    """Draws of the functions at some points, a few from each component in a row."""
+    cov, means = mixture.covariance, mixture.means
+    known = cov is not None and not cov[rows].any()
     copies = 1 if known else -(-_VALUES // mixture.weights.size)
-    f = drawn_functions(mixture, rows, copies, rng)
+    if cov is None:
+        f = np.repeat(means[rows], copies, axis=1)
+        f += np.sqrt(mixture.variance[rows])[:, None] * rng.standard_normal(f.shape)
+    else:
+        values, vectors = np.linalg.eigh(cov[rows])
+        root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
+        by_function = means.reshape(-1, cov.shape[1], mixture.weights.size)[rows]
+        f = np.repeat(by_function.swapaxes(1, 2), copies, axis=1)
+        f = f + rng.standard_normal(f.shape) @ root.swapaxes(1, 2)
     weights = np.broadcast_to(np.repeat(mixture.weights / copies, copies), f.shape[:2])
     return Nodes(f, weights, weights, None, np.full(copies, 1.0 / copies))
 
@@ -376,37 +341,3 @@ def _drawn(mixture: Mixture, draw: Draw) -> Iterator[Drawn]:
                     nodes = grid
             n = max(_AT_NODE, -(-_DRAWS // nodes.f.shape[1]))
             yield Drawn(rows, nodes, draw(np.broadcast_to(nodes.f, (n, *nodes.f.shape)), rng))
-
-
-def function_average(
-    mixture: Mixture, function: Callable[[FloatArray], FloatArray]
-) -> tuple[FloatArray, FloatArray]:
-    """Average of a function of the K functions at each point, (..., K), with its error."""
-    rng = np.random.default_rng(0)
-    found = np.empty((2, n_points_of(mixture)))
-    for part in parts_of(mixture, n_points_of(mixture), _LONG / STEP):
-        rows = np.arange(n_points_of(mixture))[part]
-        nodes = drawn_nodes(mixture, rows, rng)
-        values = function(nodes.f)
-        average = nodes.total(values)[0]
-        found[:, rows] = average, average_error(mixture, nodes.each(values) - average[:, None])
-    return found[0], found[1]
-
-
-def function_forecasts(mixture: Mixture, moments: ConditionalMoments) -> dict[str, FloatArray]:
-    """``y_mean`` and ``y_sd`` with their errors, from moments given K functions, (..., K)."""
-    rng, found = np.random.default_rng(0), np.empty((4, n_points_of(mixture)))
-    for part in parts_of(mixture, found.shape[1], _LONG / STEP):
-        rows = np.arange(found.shape[1])[part]
-        nodes = drawn_nodes(mixture, rows, rng)
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, sd = moments(nodes.f)
-            average = nodes.total(mean)[0]
-            square = sd**2 + (mean - average[:, None]) ** 2
-            variance = nodes.total(square)[0]
-            each = (nodes.each(x) - y[:, None] for x, y in ((mean, average), (square, variance)))
-            error, of_variance = (average_error(mixture, x) for x in each)
-            spread = np.sqrt(variance)
-            of_sd = of_variance / (2.0 * np.where(spread > 0, spread, 1.0))
-        found[:, rows] = average, error, spread, of_sd
-    return dict(zip(_NAMES, found, strict=True))

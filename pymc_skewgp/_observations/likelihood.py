@@ -13,11 +13,20 @@ from scipy.sparse import issparse
 
 from pymc_skewgp import _validation as check
 from pymc_skewgp._gaussian import weights as of_draws
+from pymc_skewgp._gaussian.blocks.rows import RowSites
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.observations import Observations
 from pymc_skewgp._validation import FloatArray
 
 # What a posterior says of f at each of t points, as a likelihood needs it for its forecasts.
+
+
+class Moments(NamedTuple):
+    """Mean, standard deviation and skewness at each point, or the standard errors of these."""
+
+    mean: FloatArray
+    sd: FloatArray
+    skewness: FloatArray
 
 
 @dataclass(frozen=True)
@@ -40,15 +49,30 @@ class Mixture:
         return self.means, self.variance, self.weights
 
     @cached_property
-    def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Mean, standard deviation and skewness at each point, shape (t,) each."""
-        return of_draws.mixture_moments(*self.components)
+    def moments(self) -> Moments:
+        """Mean, standard deviation and skewness, shape (t,) each."""
+        return Moments(*of_draws.mixture_moments(*self.components))
+
+    @cached_property
+    def moment_errors(self) -> Moments:
+        """Monte Carlo standard errors of `moments`."""
+        if self.exact:
+            return Moments(*np.zeros((3, self.variance.size)))
+        return Moments(*of_draws.mixture_moment_errors(*self.components, self.replicate))
 
     def quantile_errors(self, quantiles: FloatArray) -> FloatArray:
         """Monte Carlo standard errors of quantiles that were found."""
         if self.exact:
             return np.zeros(quantiles.shape)
         return of_draws.mixture_quantile_errors(*self.components, quantiles, self.replicate)
+
+
+def some_values[M: Mixture](
+    mixture: M, values: Any, covariance: FloatArray | None = None, joint: FloatArray | None = None
+) -> M:
+    """Of the values that are chosen, with covariances of those, where they are asked for."""
+    means, variance = mixture.means[values], mixture.variance[values]
+    return replace(mixture, means=means, variance=variance, covariance=covariance, joint=joint)
 
 
 def n_points_of(mixture: Mixture) -> int:
@@ -104,13 +128,8 @@ def stacked_inputs(parts: Sequence[Values]) -> FloatArray:
 
 def input_index(parts: Sequence[Values]) -> IntArray:
     """Which of `stacked_inputs` each value of the parts is at."""
-    starts = np.cumsum([0, *(part.X.shape[0] for part in parts)])
-    return np.concatenate(
-        [
-            np.repeat(np.arange(start, start + part.X.shape[0]), part.n_functions)
-            for start, part in zip(starts, parts, strict=False)
-        ]
-    )
+    each = np.concatenate([np.full(part.X.shape[0], part.n_functions) for part in parts])
+    return np.repeat(np.arange(each.size), each)
 
 
 def function_index(parts: Sequence[Values]) -> IntArray:
@@ -120,12 +139,12 @@ def function_index(parts: Sequence[Values]) -> IntArray:
 
 def derivative_groups(parts: Sequence[Values]) -> dict[Derivative | None, IntArray]:
     """Which of `stacked_inputs` belong to each derivative."""
-    starts = np.cumsum([0, *(part.X.shape[0] for part in parts)])
-    groups: dict[Derivative | None, list[IntArray]] = {}
-    for start, part in zip(starts, parts, strict=False):
-        rows = np.arange(start, start + part.X.shape[0])
-        groups.setdefault(part.derivative, []).append(rows)
-    return {derivative: np.concatenate(rows) for derivative, rows in groups.items()}
+    part_of = np.repeat(np.arange(len(parts)), [part.X.shape[0] for part in parts])
+    kinds = [part.derivative for part in parts]
+    return {
+        kind: np.flatnonzero(np.array([kind == other for other in kinds])[part_of])
+        for kind in dict.fromkeys(kinds)
+    }
 
 
 Data = NDArray[Any]
@@ -147,7 +166,7 @@ class Likelihood(ABC):
     >>> import numpy as np
     >>> from pymc_skewgp._observations.likelihood import Likelihood, as_integers
     >>> from pymc_skewgp._observations.observations import intervals
-    >>> from pymc_skewgp._observations.real_values import as_scale, log_masses
+    >>> from pymc_skewgp._observations.real_values import as_scale
     >>> @dataclass(frozen=True, eq=False)
     ... class Rounded(Likelihood):
     ...     sigma: Any  # one number, one for each row, or a random variable of a PyMC model
@@ -159,9 +178,6 @@ class Likelihood(ABC):
     ...
     ...     def observations(self, y, n):  # lower and upper limits, and variances of the noise
     ...         return intervals(y - 0.5, y + 0.5, as_scale("sigma", self.sigma, n) ** 2)
-    ...
-    ...     def log_likelihood(self, y, f):
-    ...         return log_masses(f, y - 0.5, y + 0.5, as_scale("sigma", self.sigma, y.size))
     ...
     ...     def draw(self, f, rng):  # replicated data, and new ones; None if it is left out
     ...         noise = as_scale("sigma", self.sigma, f.shape[-1]) * rng.standard_normal(f.shape)
@@ -203,6 +219,11 @@ class Likelihood(ABC):
         return not any(np.ndim(getattr(self, name)) for name in self.row_parameters)
 
     @property
+    def predicts(self) -> bool:
+        """Whether all that forecasts need of new points is known."""
+        return self.single
+
+    @property
     def graphs(self) -> dict[str, Any]:
         """Parameters that are graphs of random variables, by name; of a likelihood inside too."""
         found: dict[str, Any] = {}
@@ -236,9 +257,17 @@ class Likelihood(ABC):
     def observations(self, y: Data, n: int) -> Observations:
         """Rows of f at `n` rows of X: the n K values of f in the order of `Values`."""
 
-    @abstractmethod
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
-        """Log p(y_i | f), one for each observation in the last dimension."""
+        """Log p(y_i | f), one for each observation in the last dimension.
+
+        Of one row each, by itself, unless a class says more.
+        """
+        rows = self.observations(y, f.shape[-1])
+        sites = RowSites(rows.lower, rows.upper, rows.value, rows.variances)
+        flat = f.reshape(-1, f.shape[-1])
+        eta = flat if rows.A is None else rows.of(flat.T).T
+        found = sites.log_prob(slice(None), np.ascontiguousarray(eta, dtype=np.float64))
+        return found.reshape(*f.shape[:-1], rows.n_rows)
 
     def draw(self, f: FloatArray, rng: np.random.Generator) -> Data | None:
         """New data given f, by parameters of as many rows; None where they cannot be drawn."""
@@ -274,7 +303,7 @@ class Likelihood(ABC):
 
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """What is predicted at new points given draws of f there, by name."""
-        drawn = self.draw(f, rng) if self.single else None
+        drawn = self.draw(f, rng) if self.predicts else None
         return {} if drawn is None else {"y": drawn}
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
@@ -371,6 +400,20 @@ def as_integers(y: ArrayLike, n: int, meaning: str, name: str = "y") -> NDArray[
     whole = np.floor(values)
     refuse_rows(name, values, whole != values, f"hold integers, one {meaning} for each row of X")
     return whole.astype(np.int64)
+
+
+def as_counts(y: ArrayLike, n: int, meaning: str = "count") -> NDArray[np.int64]:
+    """Whole numbers, 0 or more."""
+    counts = as_integers(y, n, meaning)
+    refuse_rows("y", counts, counts < 0, "hold counts of 0 and more")
+    return counts
+
+
+def as_positive_values(y: ArrayLike, n: int) -> FloatArray:
+    """Finite numbers above 0."""
+    values = as_values(y, n)
+    refuse_rows("y", values, ~(values > 0), "be positive")
+    return values
 
 
 def as_codes(y: ArrayLike, n: int, names: Sequence[Any]) -> NDArray[np.int64]:

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc, betaln, gammainc, gammaincinv, gammaln, pdtr
+from scipy.special import betainc, betaln, gammainc, gammaln, pdtr
 
 from pymc_skewgp._observations import likelihood as base
-from pymc_skewgp._observations.binary import log_odds_power, logistic, logistic_with_slope
+from pymc_skewgp._observations.binary import log_odds_functions, logistic
 from pymc_skewgp._observations.likelihood import Data, Mixture
-from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
 from pymc_skewgp._validation import FloatArray, as_vector
 
@@ -96,6 +95,7 @@ class _LogLink(ClosedFormSites):
     # a and b of the variance a mu + b mu^2 given the mean mu.
     variance: Callable[[], tuple[float, float]]
     exposure: Any = 1.0
+    predicts = True  # of an exposure of 1, where each row has its own
 
     def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
         """New values given f."""
@@ -115,13 +115,12 @@ class _LogLink(ClosedFormSites):
 
 class _Counts(_LogLink):
     row_parameters = ("exposure",)
+    new_values = "whole"
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Counts as integers, with the parameters checked."""
         as_exposure(self.exposure, n)
-        counts = base.as_integers(y, n, "count")
-        base.refuse_rows("y", counts, counts < 0, "hold counts of 0 and more")
-        return counts
+        return base.as_counts(y, n)
 
 
 # Counts with a log link.
@@ -200,11 +199,9 @@ class Poisson(_Counts):
 
         return FactorFunctions(log_prob, slopes)
 
-    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
-        """``y_quantile`` of a new count, with its error ``y_quantile_se``."""
-        exposure = exposure_of_new(self.exposure)
-        new = NewValues(mixture, lambda y, f: pdtr(y, mean_of(f, exposure)))
-        return new.whole_quantiles(probs).named()
+    def cdf(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        """Of Poisson counts."""
+        return np.asarray(pdtr(y, mean_of(f, exposure_of_new(self.exposure))))
 
 
 # Over-dispersed counts with a log link.
@@ -286,25 +283,12 @@ class NegativeBinomial(_Counts):
         exposure, alpha, counts = as_exposure(self.exposure, y.size), float(self.alpha), y * 1.0
         offset = np.log(exposure / alpha)
         constant = -betaln(alpha, counts + 1.0) - np.log(alpha + counts)
+        return log_odds_functions(counts, np.full(y.size, alpha), constant, offset)
 
-        def log_prob(eta: FloatArray) -> FloatArray:
-            return log_odds_power(eta + offset, counts, np.asarray(alpha)) + constant
-
-        def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-            p, slope = logistic_with_slope(eta + offset)
-            total = counts + alpha
-            return counts - total * p, -total * slope
-
-        return FactorFunctions(log_prob, slopes)
-
-    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
-        """``y_quantile`` of a new count, with its error ``y_quantile_se``."""
+    def cdf(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        """Of counts, by the incomplete beta function."""
         alpha, exposure = float(self.alpha), exposure_of_new(self.exposure)
-
-        def cdf(y: FloatArray, f: FloatArray) -> FloatArray:
-            return np.asarray(betainc(alpha, y + 1.0, logistic(np.log(alpha / exposure) - f)))
-
-        return NewValues(mixture, cdf).whole_quantiles(probs).named()
+        return np.asarray(betainc(alpha, y + 1.0, logistic(np.log(alpha / exposure) - f)))
 
 
 # Positive values with a log link.
@@ -354,13 +338,12 @@ class Gamma(_LogLink):
     """
 
     alpha: Any
+    new_values = "positive"
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Positive values, with alpha checked."""
         base.as_positive_parameter("alpha", self.alpha)
-        values = base.as_values(y, n)
-        base.refuse_rows("y", values, ~(values > 0), "be positive")
-        return values
+        return base.as_positive_values(y, n)
 
     def given_mean(self, mean: FloatArray, rng: np.random.Generator) -> Data:
         """Gamma variables."""
@@ -390,9 +373,7 @@ class Gamma(_LogLink):
 
         return FactorFunctions(log_prob, slopes)
 
-    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
-        """``y_quantile`` of a new value."""
+    def cdf(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        """Of logarithms of values."""
         alpha = float(self.alpha)
-        new = NewValues(mixture, lambda log_y, f: gammainc(alpha, alpha * mean_of(log_y - f, 1.0)))
-        logs = new.noisy_quantiles(probs, lambda p: np.log(gammaincinv(alpha, p) / alpha))
-        return logs.named(lambda x: mean_of(x, 1.0))
+        return np.asarray(gammainc(alpha, alpha * mean_of(y - f, 1.0)))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture, as_inputs
+from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture, as_inputs, some_values
 from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._validation import FloatArray, as_real_array
 
@@ -100,9 +100,8 @@ class NewRows:
         k, cov = _width(likelihood), mixture.covariance
         for rows, own in self._parts(likelihood):
             at = (k * rows[:, None] + np.arange(k)).ravel()
-            part: dict[str, Any] = {"means": mixture.means[at], "variance": mixture.variance[at]}
-            part |= {} if cov is None else {"covariance": cov[rows]}
-            each.append((rows, predict(own, replace(mixture, **part, joint=None))))
+            part = some_values(mixture, at, None if cov is None else cov[rows])
+            each.append((rows, predict(own, part)))
         return self._joined(each, axis)
 
     def _own(self, likelihood: Likelihood) -> dict[str, FloatArray]:

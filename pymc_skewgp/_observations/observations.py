@@ -1,7 +1,7 @@
 """What was observed of a Gaussian vector, points or intervals: noise, repeats, shared noise."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import product
 from typing import Any, NamedTuple
@@ -15,8 +15,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
 from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.blocks.rows import RowSites
 from pymc_skewgp._gaussian.covariance import BlockNoise
-from pymc_skewgp._gaussian.univariate import truncated_moments
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
@@ -27,8 +27,11 @@ Noise = Any
 BoolArray = NDArray[np.bool_]
 
 
-def noise_part(S: Noise, chosen: BoolArray) -> Noise:
-    """Of the rows that are `chosen`: variances, where they are independent of each other."""
+def noise_part(S: Noise, chosen: Any) -> Noise:
+    """Of the rows that are `chosen`: variances, where they are independent of each other.
+
+    Rows with noise of their own may be chosen by number, again and again.
+    """
     if S.ndim == 1:
         return S[chosen]
     if isinstance(S, np.ndarray):
@@ -181,16 +184,11 @@ class Observations:
         """A times an array with a row for each value of f."""
         return design_of(self.A, self.n_rows, matrix)
 
-    def rows(self, chosen: NDArray[np.bool_]) -> "Observations":
-        """Only the rows that are `chosen`, for the same f, and no constant."""
-        return Observations(
-            as_matrix(self.A, self.n_rows)[chosen],
-            self.a[chosen],
-            noise_part(self.S, chosen),
-            self.lower[chosen],
-            self.upper[chosen],
-            self.value[chosen],
-        )
+    def rows(self, chosen: Any) -> "Observations":
+        """Only the rows that are `chosen`, for the same f, and no constant; see `noise_part`."""
+        limits = (x[chosen] for x in (self.lower, self.upper, self.value))
+        A, S = as_matrix(self.A, self.n_rows)[chosen], noise_part(self.S, chosen)
+        return Observations(A, self.a[chosen], S, *limits)
 
 
 def design_of(A: Design, n_rows: int, matrix: FloatArray) -> FloatArray:
@@ -223,15 +221,10 @@ def stacked(parts: Sequence[Observations], sizes: Sequence[int] | None = None) -
     """
     if len(parts) == 1:
         return parts[0]
-    return Observations(
-        _stacked_design(parts, sizes),
-        np.concatenate([part.a for part in parts]),
-        stacked_noise([part.S for part in parts]),
-        np.concatenate([part.lower for part in parts]),
-        np.concatenate([part.upper for part in parts]),
-        np.concatenate([part.value for part in parts]),
-        log_constant=sum(part.log_constant for part in parts),
-    )
+    names = ("a", "lower", "upper", "value")
+    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    A, S = _stacked_design(parts, sizes), stacked_noise([part.S for part in parts])
+    return Observations(A=A, S=S, **joined, log_constant=sum(part.log_constant for part in parts))
 
 
 def as_matrix(A: Design, n_rows: int) -> Any:
@@ -263,53 +256,7 @@ def _stacked_design(parts: Sequence[Observations], sizes: Sequence[int] | None) 
 def each_row(observations: Observations, counts: FloatArray) -> Observations:
     """Intervals that stand for so many each, with noise of their own, as so many rows."""
     index = np.repeat(np.arange(counts.size), counts.astype(np.intp))
-    columns = (x[index] for x in (observations.a, observations.S))
-    limits = (x[index] for x in (observations.lower, observations.upper, observations.value))
-    A = as_matrix(observations.A, observations.n_rows)[index]
-    return Observations(A, *columns, *limits, log_constant=observations.log_constant)
-
-
-class EqualRows(NamedTuple):
-    """Of rows that may repeat, one of each kind.
-
-    Attributes
-    ----------
-    first : ndarray of int, shape (d,)
-        The first row of each kind, in their order.
-    counts : ndarray, shape (d,)
-        How many rows there are of it; points are kinds of their own.
-    """
-
-    first: IntArray
-    counts: FloatArray
-
-
-def equal_rows(
-    observations: Observations, columns: Sequence[FloatArray] = (), *, merge: bool = True
-) -> EqualRows:
-    """Which intervals are equal, but for noise of their own.
-
-    `columns` are arrays, a row for each, in which they must be equal as well. All rows are kinds of
-    their own where they share noise, or where not to `merge`.
-    """
-    m = observations.n_rows
-    alone = EqualRows(np.arange(m), np.ones(m))
-    if observations.S.ndim == 2 or not merge or not m:
-        return alone
-    design = sparse.csr_array(as_matrix(observations.A, m))
-    design.sort_indices()
-    entries = np.diff(design.indptr)
-    if (entries != entries[0]).any():
-        return alone
-    rows = (design.indices, design.data, observations.a, observations.S)
-    limits = [observations.lower, observations.upper]
-    # Points keep their place, and so differ from all other rows.
-    place = np.where(observations.is_point, np.arange(m), -1)
-    limits = [np.where(observations.is_point, 0.0, x) for x in limits]
-    every = np.column_stack([x.reshape(m, -1) for x in (*rows, *limits, place, *columns)])
-    _, first, counts = np.unique(every, axis=0, return_index=True, return_counts=True)
-    order = np.argsort(first)
-    return EqualRows(first[order], counts[order].astype(np.float64))
+    return replace(observations.rows(index), log_constant=observations.log_constant)
 
 
 # Rows of a table that are equal, found by a hash.
@@ -328,7 +275,7 @@ class DistinctRows(NamedTuple):
     Attributes
     ----------
     first : ndarray of int, shape (d,)
-        The first row of each kind.
+        The first row of each kind, in their order.
     kind : ndarray of int, shape (n,)
         Kind of each row.
     """
@@ -342,10 +289,10 @@ class DistinctRows(NamedTuple):
         return np.bincount(self.kind, minlength=self.first.size).astype(np.float64)
 
 
-def distinct_rows(columns: Sequence[FloatArray]) -> DistinctRows | None:
+def distinct_rows(columns: Sequence[Any], most: float = MOST_DISTINCT) -> DistinctRows | None:
     """Kinds of rows that are equal in all columns, of shape (n,) or (n, k); NaN equals NaN.
 
-    None where more than half of the rows are kinds of their own.
+    None where more than this share of the rows are kinds of their own.
     """
     if not len(columns[0]):
         return None
@@ -353,12 +300,37 @@ def distinct_rows(columns: Sequence[FloatArray]) -> DistinctRows | None:
     for i, column in enumerate(columns):
         key = _mixed(key, column.reshape(len(key), -1), i)
     _, first, kind = np.unique(key, return_index=True, return_inverse=True)
-    if first.size > MOST_DISTINCT * key.size:
+    if first.size > most * key.size:
         return None
     # Different rows with one key are next to impossible, but not impossible.
     if not all(np.array_equal(x, x[first[kind]], equal_nan=True) for x in columns):
         return None
-    return DistinctRows(first, kind)
+    order = np.argsort(first)
+    return DistinctRows(first[order], np.argsort(order)[kind])
+
+
+def equal_rows(
+    observations: Observations, columns: Sequence[FloatArray] = (), *, merge: bool = True
+) -> DistinctRows:
+    """Which intervals are equal, but for noise of their own; points are kinds of their own.
+
+    `columns` are arrays, a row for each, in which they must be equal as well. All rows are kinds of
+    their own where they share noise, or where not to `merge`.
+    """
+    m, every = observations.n_rows, np.arange(observations.n_rows)
+    design = sparse.csr_array(as_matrix(observations.A, m))
+    entries = np.diff(design.indptr)
+    if observations.S.ndim == 2 or not merge or not m or (entries != entries[0]).any():
+        return DistinctRows(every, every)
+    design.sort_indices()
+    rows = (design.indices.reshape(m, -1), design.data.reshape(m, -1), observations.S)
+    # Points keep their place, and so differ from all other rows.
+    place = np.where(observations.is_point, every, -1)
+    limits = [
+        np.where(observations.is_point, 0.0, x) for x in (observations.lower, observations.upper)
+    ]
+    found = distinct_rows([observations.a, *rows, *limits, place, *columns], most=1.0)
+    return DistinctRows(every, every) if found is None else found
 
 
 def one_of_each(X: FloatArray) -> IntArray:
@@ -462,26 +434,23 @@ class RowsInBlocks:
         return RowSlopes(value, gradient, curvature)
 
 
-def _refuse_noiseless(variances: FloatArray) -> None:
-    if not (variances > 0).all():
-        raise ValueError(
-            "Laplace's approximation needs noise on every row, and some of these observations "
-            "have none: use EP."
-        )
-
-
 class _Blocks:
     """Blocks of k rows each."""
 
     def __init__(
         self, rows: IntArray, lower: FloatArray, upper: FloatArray, covariance: FloatArray
     ) -> None:
-        self.rows, self._lower, self._upper = rows, lower, upper
+        self.rows = rows
         values, vectors = np.linalg.eigh(covariance)
         largest = values[:, -1:]
         own = np.where(values[:, :1] > _LEAST_LEFT * largest, values[:, :1], 0.0)
-        _refuse_noiseless(own)
-        self._variance, self._sd = own, np.sqrt(own)
+        if not (own > 0).all():
+            raise ValueError(
+                "Laplace's approximation needs noise on every row, and some of these observations "
+                "have none: use EP."
+            )
+        variance = np.broadcast_to(own, rows.shape).ravel()
+        self._sites = RowSites(lower.ravel(), upper.ravel(), np.full(rows.size, np.nan), variance)
         wide = ((values - own) > _LEAST_COLUMN * largest).any(axis=0)
         root = np.sqrt(np.maximum(values - own, 0.0))[:, wide]
         self._shared = vectors[:, :, wide] * root[:, None]
@@ -505,15 +474,11 @@ class _Blocks:
         np.einsum("bii->bi", hessian)[:] += np.einsum("bkq,bq->bk", second, w)
         return log_p + log_det, gradient, hessian
 
-    def _masses(self, at: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _masses(self, at: FloatArray) -> Any:
         """Log m of each row, its first and second derivative, at (b, k) or (b, k, q)."""
-        more = (..., *(None,) * (at.ndim - 2))
-        sd, variance = self._sd[more], self._variance[more]
-        low, high = (self._lower[more] - at) / sd, (self._upper[more] - at) / sd
-        shape = at.shape
-        found = truncated_moments(low.ravel(), high.ravel())
-        log_mass, shift, left = (x.reshape(shape) for x in found)
-        return log_mass, shift / sd, (np.clip(left, _LEAST_LEFT, 1.0) - 1.0) / variance
+        flat = np.ascontiguousarray(at.reshape(self._sites.size, -1).T)
+        found = self._sites.log_prob(slice(None), flat), *self._sites.slopes(slice(None), flat)
+        return [x.T.reshape(at.shape) for x in found]
 
     def _around_the_mode(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mode of each integrand, (b, r), and a factor of the inverse of its curvature there."""

@@ -13,8 +13,7 @@ from pymc_skewgp._observations import binary
 from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.observations import Observations, intervals
-from pymc_skewgp._observations.probability import Probability, interval_probability
-from pymc_skewgp._observations.real_values import log_masses
+from pymc_skewgp._observations.probability import interval_probability
 from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
 from pymc_skewgp._validation import FloatArray, as_positive, as_vector
 
@@ -70,8 +69,7 @@ class _OrderedCategories(base.Likelihood):
     categories: Any
     below: Callable[[FloatArray], FloatArray]  # distribution function of the noise
     noise: Callable[[tuple[int, ...], np.random.Generator], FloatArray]
-    # Probability that f with noise is between two limits.
-    between: Callable[[base.Mixture, float, float], Probability]
+    noise_parts: Any  # its variance, or the variances that it is a mixture of
     predicted_dims = dict.fromkeys(("p", "p_mean", "p_mean_se"), ("category",))
 
     def __post_init__(self) -> None:
@@ -100,7 +98,8 @@ class _OrderedCategories(base.Likelihood):
 
     def predictive_summary(self, mixture: base.Mixture) -> dict[str, FloatArray]:
         """``p_mean``, probabilities of the categories, with Monte Carlo errors ``p_mean_se``."""
-        found = [self.between(mixture, *ends) for ends in pairwise(limits_of(self.cutpoints))]
+        limits, noise = limits_of(self.cutpoints), self.noise_parts
+        found = [interval_probability(mixture, *ends, noise) for ends in pairwise(limits)]
         value, error = (np.stack(part, axis=-1) for part in zip(*found, strict=True))
         return {"p_mean": value, "p_mean_se": error}
 
@@ -180,19 +179,15 @@ class OrderedProbit(_OrderedCategories):
         """Normal."""
         return float(self.sigma) * rng.standard_normal(shape)
 
-    def between(self, mixture: base.Mixture, lower: float, upper: float) -> Probability:
-        """Of normal noise."""
-        return interval_probability(mixture, lower, upper, float(self.sigma) ** 2)
+    @property
+    def noise_parts(self) -> float:
+        """Variance of the noise."""
+        return float(self.sigma) ** 2
 
     def observations(self, y: Data, n: int) -> Observations:
         """One interval a category."""
         limits = limits_of(self.cutpoints)
         return intervals(limits[y], limits[y + 1], np.full(y.size, float(self.sigma) ** 2))
-
-    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
-        """Log p(y_i | f_i)."""
-        limits = limits_of(self.cutpoints)
-        return log_masses(f, limits[y], limits[y + 1], np.full(y.size, float(self.sigma)))
 
 
 # Ordered categories under a logit link.
@@ -252,6 +247,7 @@ class OrderedLogit(_OrderedCategories, ClosedFormSites):
 
     cutpoints: Any
     categories: Any = None
+    noise_parts = binary.LOGISTIC_NOISE
 
     def below(self, x: FloatArray) -> FloatArray:
         """Of the logistic distribution."""
@@ -260,10 +256,6 @@ class OrderedLogit(_OrderedCategories, ClosedFormSites):
     def noise(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         """Logistic."""
         return rng.logistic(size=shape)
-
-    def between(self, mixture: base.Mixture, lower: float, upper: float) -> Probability:
-        """Of logistic noise."""
-        return binary.logistic_probability(mixture, lower, upper)
 
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """By its predictor."""

@@ -50,8 +50,8 @@ class Quantiles(NamedTuple):
 
     def named(self, transform: Callable[[FloatArray], FloatArray] | None = None) -> dict[str, Any]:
         """``y_quantile`` and ``y_quantile_se``, after an increasing function."""
-        value, low, high = self if transform is None else (transform(x) for x in self)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
+            value, low, high = self if transform is None else (transform(x) for x in self)
             error = np.maximum(value - low, high - value)
         return {"y_quantile": value, "y_quantile_se": error}
 
@@ -172,17 +172,6 @@ class NewValues:
     def whole_quantiles(self, probs: FloatArray) -> Quantiles:
         """The smallest whole numbers y with P(y_* <= y) >= p, at most 2^62."""
         return self._with_errors(probs, self._whole)
-
-    def noisy_quantiles(self, probs: FloatArray, inverse: Callable[[float], float]) -> Quantiles:
-        """Of y = f + e, e with this inverse distribution function: by false positions."""
-
-        def solve(p: FloatArray, near: FloatArray | None) -> FloatArray:
-            # If y is below a + b, f is below a or e below b: half of p for b leaves less for a.
-            low = self.f[:, 0] + inverse(0.5 * float(p.min()))
-            high = self.f[:, -1] + inverse(0.5 + 0.5 * float(p.max()))
-            return self._between(low, high, p)
-
-        return self._with_errors(probs, solve)
 
     def real_quantiles(self, probs: FloatArray) -> Quantiles:
         """The least real numbers y with P(y_* <= y) >= p."""

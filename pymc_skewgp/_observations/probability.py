@@ -7,6 +7,7 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from scipy.special import log_ndtr, ndtr, ndtri, owens_t
 
+from pymc_skewgp._gaussian.blocks.groups import OneFactor, one_factor
 from pymc_skewgp._gaussian.univariate import draw_truncated
 from pymc_skewgp._gaussian.weights import IntArray, mean_probability, uniform_points, weighted_error
 from pymc_skewgp._observations.likelihood import Mixture
@@ -201,7 +202,8 @@ def _points(n_dims: int) -> FloatArray:
 #     = \int \phi(z) \prod_{k \ne c} \Phi(f_c - f_k + z)\, \mathrm dz,
 #
 # an integral over the winner's own noise. Up to three values it is a bivariate normal probability,
-# by Owen's function; beyond, the trapezoid rule, which converges exponentially for such integrands.
+# by Owen's function; beyond, the trapezoid rule, which converges exponentially for such integrands:
+# the winner's noise is the one factor that all differences share.
 #
 # References
 # ----------
@@ -213,7 +215,6 @@ def _points(n_dims: int) -> FloatArray:
 _WINNER_STEP, _WINNER_REACH = 1.0, 7.0
 _LEAST = 1e-7  # probability below which differences of Owen's function have too few digits
 _WINNERS_AT_ONCE = 2**16  # numbers at a time, which a processor's cache has room for
-_NEWTON = 60
 
 
 def bivariate_below(a: FloatArray, b: FloatArray, rho: FloatArray | float) -> FloatArray:
@@ -233,37 +234,49 @@ def bivariate_below(a: FloatArray, b: FloatArray, rho: FloatArray | float) -> Fl
     return found
 
 
-def log_win_probability(ahead: FloatArray) -> FloatArray:
-    """Log probability that one value is larger than all others.
+def log_all_positive(mean: FloatArray, cov: FloatArray) -> FloatArray:
+    """Log probability that values of N(mean, cov) are all positive.
 
     Parameters
     ----------
-    ahead : ndarray, shape (..., k - 1)
-        f of that value less f of each other one, over the standard deviation of the noise of each;
-        infinite for one that is not there.
+    mean : ndarray, shape (..., d)
+        Infinite for one that is not there.
+    cov : ndarray, shape (d, d)
 
     Returns
     -------
     ndarray, shape (...)
-        To 1e-8 of the probability.
+        To 1e-8 of the probability where d is 1 or 2, or one factor is all that the values share;
+        else as `log_orthant_probability` has it.
     """
-    n_others = ahead.shape[-1]
-    if n_others == 1:
-        return np.asarray(log_ndtr(ahead[..., 0] / np.sqrt(2.0)))
-    flat = ahead.reshape(-1, n_others)
-    log_p = np.empty(flat.shape[0])
-    exact = np.zeros(flat.shape[0], dtype=bool)
-    if n_others == 2:
-        scaled = flat / np.sqrt(2.0)
-        p = bivariate_below(scaled[:, 0], scaled[:, 1], 0.5)
+    d, sd = len(cov), np.sqrt(cov.diagonal())
+    if d == 1:
+        return np.asarray(log_ndtr(mean[..., 0] / sd[0]))
+    flat = mean.reshape(-1, d)
+    log_p, exact = np.empty(len(flat)), np.zeros(len(flat), dtype=bool)
+    if d == 2:
+        a, b = (flat / sd).T
+        p = bivariate_below(a, b, cov[0, 1] / sd.prod())
         exact = p > _LEAST
         log_p[exact] = np.log(p[exact])
-    left = np.flatnonzero(~exact)
-    rows = max(1, _WINNERS_AT_ONCE // (n_others * _nodes(n_others + 1).size))
-    for start in range(0, left.size, rows):
-        chosen = left[start : start + rows]
-        log_p[chosen] = _log_integral(flat[chosen])
-    return log_p.reshape(ahead.shape[:-1])
+    if not exact.all():
+        left, factor = flat[~exact], one_factor(cov[None])
+        if factor is None:
+            log_p[~exact] = log_orthant_probability(left, cov)
+        else:
+            limits = np.zeros((1, d)), np.full((1, d), np.inf)
+            each = OneFactor(*limits, *factor)
+            log_p[~exact] = each(slice(None), np.ascontiguousarray(left.T)[None])[0]
+    return log_p.reshape(mean.shape[:-1])
+
+
+def log_win_probability(ahead: FloatArray) -> FloatArray:
+    """Log probability that one value is larger than all others, to 1e-8 of it.
+
+    `ahead`, shape (..., k - 1), is f of that value less f of each other one, over the standard
+    deviation of the noise of each; infinite for one that is not there.
+    """
+    return log_all_positive(ahead, np.eye(ahead.shape[-1]) + 1.0)
 
 
 def win_probabilities(values: FloatArray) -> FloatArray:
@@ -280,20 +293,15 @@ def win_probabilities(values: FloatArray) -> FloatArray:
         Their sum is 1; each to 1e-8.
     """
     k = values.shape[-1]
-    if k == 2:
-        first = ndtr((values[..., 0] - values[..., 1]) / np.sqrt(2.0))
-        second = ndtr((values[..., 1] - values[..., 0]) / np.sqrt(2.0))
-        return np.stack([first, second], axis=-1)
+    if k <= 3:
+        others = [[j for j in range(k) if j != c] for c in range(k)]
+        ahead = (values[..., [c]] - values[..., own] for c, own in enumerate(others))
+        found = np.stack([np.exp(log_win_probability(x)) for x in ahead], axis=-1)
+        return np.asarray(found / found.sum(axis=-1, keepdims=True))
     flat = values.reshape(-1, k)
-    if k == 3:
-        found = np.empty_like(flat)
-        for c, (i, j) in enumerate(((1, 2), (0, 2), (0, 1))):
-            ahead = (flat[:, [c]] - flat[:, [i, j]]) / np.sqrt(2.0)
-            found[:, c] = bivariate_below(ahead[:, 0], ahead[:, 1], 0.5)
-    else:
-        rows = max(1, _WINNERS_AT_ONCE // (k * _nodes(k).size))
-        blocks = [flat[i : i + rows] for i in range(0, flat.shape[0], rows)]
-        found = np.concatenate([_shared_grid(block) for block in blocks])
+    rows = max(1, _WINNERS_AT_ONCE // (k * _nodes(k).size))
+    blocks = [flat[i : i + rows] for i in range(0, flat.shape[0], rows)]
+    found = np.concatenate([_shared_grid(block) for block in blocks])
     found /= found.sum(axis=1, keepdims=True)
     return found.reshape(values.shape)
 
@@ -319,41 +327,6 @@ def _shared_grid(values: FloatArray) -> FloatArray:
         after *= below[:, k - 1 - c]
     found: FloatArray = density.sum(axis=2)
     return found * ((nodes[1] - nodes[0]) / np.sqrt(2.0 * np.pi))
-
-
-def _log_integral(ahead: FloatArray) -> FloatArray:
-    """Log of the integral around the mode of each integrand, shape (rows, k - 1) to (rows,)."""
-    nodes = _nodes(ahead.shape[1] + 1)
-    z = _winner_mode(ahead)[:, None] + nodes
-    log_terms = -0.5 * z**2
-    for j in range(ahead.shape[1]):
-        log_terms += log_ndtr(ahead[:, [j]] + z)
-    top = log_terms.max(axis=1)
-    total = np.exp(log_terms - top[:, None]).sum(axis=1)
-    found: FloatArray = top + np.log(total * ((nodes[1] - nodes[0]) / np.sqrt(2.0 * np.pi)))
-    return found
-
-
-def _winner_mode(ahead: FloatArray) -> FloatArray:
-    """Mode of the log-concave integrand, to a tenth of the noise.
-
-    Newton's method from 0, which is below it: the slope is convex in z, so no step goes too far.
-    """
-    z = np.zeros(ahead.shape[0])
-    left = np.arange(z.size)
-    for _ in range(_NEWTON):
-        x = ahead[left] + z[left, None]
-        hazard = np.exp(-0.5 * x**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(x))
-        hazard[np.isinf(x)] = 0.0
-        slope = hazard.sum(axis=1) - z[left]
-        with np.errstate(invalid="ignore"):
-            curvature = 1.0 + np.where(np.isinf(x), 0.0, hazard * (x + hazard)).sum(axis=1)
-        step = slope / np.maximum(curvature, 1.0)
-        z[left] += step
-        left = left[np.abs(step) > 0.1]
-        if not left.size:
-            break
-    return z
 
 
 # Probability of an order of noisy values, by nested integrals on one grid.

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,8 @@ from pymc_skewgp._gaussian.blocks.rows import RowSites
 from pymc_skewgp._gaussian.coordinates import RowFactors
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations import observations as row
-from pymc_skewgp._observations.likelihood import Data, Likelihood
+from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
+from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._validation import FloatArray
 
 # Log p(y_i | eta_i) of m sites, of predictors of shape (..., m), -inf where y_i is impossible; and
@@ -286,17 +287,13 @@ class LikelihoodFamily:
         """See `SiteFamily`: slopes jump in all or none; derivatives in parameters: differences."""
         given = tuple(np.asarray(x, np.float64) for x in parameters)
         sites = self.sites(y, given)
-        return SitesGiven(
-            sites.size // sites.width,
-            sites.log_prob,
-            sites.slopes,
-            lambda eta: np.full(sites.size, self.likelihood.has_kinks),
-            lambda eta, weights: parameter_differences(
+        return replace(
+            sites.known,
+            kinked=lambda eta: np.full(sites.size, self.likelihood.has_kinks),
+            in_parameters=lambda eta, weights: parameter_differences(
                 lambda moved: self.sites(y, moved).log_prob(eta), given, weights
             ),
             has_parameters=bool(given),
-            width=sites.width,
-            gaussian_in=sites.gaussian_in,
         )
 
     def sites(self, y: Data, parameters: Sequence[FloatArray]) -> Sites:
@@ -371,7 +368,6 @@ class ClosedFormSites(SiteLikelihood):
     >>> import numpy as np
     >>> from pymc_skewgp._observations.forecasts import averaged_forecasts
     >>> from pymc_skewgp._observations.likelihood import as_values, refuse_rows
-    >>> from pymc_skewgp._observations.predictive_quantiles import NewValues
     >>> from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
     >>> @dataclass(frozen=True, eq=False)
     ... class Exponential(ClosedFormSites):  # parameters would be fields
@@ -390,9 +386,10 @@ class ClosedFormSites(SiteLikelihood):
     ...     def predictive_summary(self, mixture):  # from mean and deviation given f
     ...         return averaged_forecasts(mixture, lambda f: (np.exp(f), np.exp(f)))
     ...
-    ...     def predictive_quantiles(self, mixture, probs):  # from P(log y <= q | f)
-    ...         new = NewValues(mixture, lambda q, f: -np.expm1(-np.exp(q - f)))
-    ...         return new.noisy_quantiles(probs, lambda p: np.log(-np.log1p(-p))).named(np.exp)
+    ...     new_values = "positive"
+    ...
+    ...     def cdf(self, log_y, f):  # P(a new y is at most this | f), for its quantiles
+    ...         return -np.expm1(-np.exp(log_y - f))
     ...
     ...     def in_pymc(self, f, exp):  # for `compare_approximations`
     ...         return "Exponential", {"lam": exp(-f)}
@@ -405,9 +402,25 @@ class ClosedFormSites(SiteLikelihood):
     True
     """
 
+    # What new values are, where they have quantiles: real numbers, positive or whole ones.
+    new_values: ClassVar[Literal["real", "positive", "whole"] | None] = None
+
     @abstractmethod
     def functions(self, y: Data) -> FactorFunctions:
         """Functions of f, shape (..., n), for checked data."""
+
+    def cdf(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        """P(a new value is at most y | f); of positive values y are logarithms."""
+        raise NotImplementedError
+
+    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
+        """``y_quantile`` of a new value, with its error."""
+        if self.new_values is None or not self.predicts:
+            return {}
+        new = NewValues(mixture, self.cdf)
+        if self.new_values == "whole":
+            return new.whole_quantiles(probs).named()
+        return new.real_quantiles(probs).named(None if self.new_values == "real" else np.exp)
 
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
         """Log p(y_i | f_i)."""

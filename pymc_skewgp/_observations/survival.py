@@ -4,7 +4,6 @@ Accelerated failure times, written once for all noises e: by the logarithms of t
 z = (log t - f) / sigma, and their derivatives: density, survival function, distribution function.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -16,7 +15,6 @@ from scipy.special import expit, gamma, log_ndtr, ndtr, ndtri
 from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.likelihood import Data, Mixture
 from pymc_skewgp._observations.log_link import log_link_summary
-from pymc_skewgp._observations.predictive_quantiles import NewValues
 from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
 from pymc_skewgp._validation import FloatArray, as_real_array
 
@@ -32,48 +30,25 @@ def _far_out() -> Any:
     return np.errstate(over="ignore", invalid="ignore", divide="ignore")
 
 
-class _Noise(ABC):
-    """Noise e of a logarithm of time."""
-
-    @abstractmethod
-    def density(self, z: FloatArray) -> Terms:
-        """Log density."""
-
-    @abstractmethod
-    def survival(self, z: FloatArray) -> Terms:
-        """Log P(e > z)."""
-
-    @abstractmethod
-    def distribution(self, z: FloatArray) -> Terms:
-        """Log P(e < z)."""
-
-    @abstractmethod
-    def quantile(self, p: Any) -> Any:
-        """Inverse distribution function."""
-
-    @abstractmethod
-    def exponential_moment(self, power: float) -> float:
-        """E exp(power e)."""
-
-    def cdf(self, z: FloatArray) -> FloatArray:
-        """P(e < z)."""
-        return np.asarray(np.exp(self.distribution(z)[0]))
-
-    def between(self, z: FloatArray, width: FloatArray) -> Terms:
-        """Log P(z < e < z + width)."""
-        low, high = self.density(z), self.density(z + width)
-        right, beyond = self.survival(z)[0], self.survival(z + width)[0]
-        left, above = self.distribution(z)[0], self.distribution(z + width)[0]
-        # From the side where both are small.
-        on_right = right < above
-        start, end = np.where(on_right, right, above), np.where(on_right, beyond, left)
-        value = start + np.log(-np.expm1(end - start))
-        a, b = np.exp(low[0] - value), np.exp(high[0] - value)
-        first = b - a
-        return value, first, b * high[1] - a * low[1] - first**2
+def _between(noise: Any, z: FloatArray, width: FloatArray) -> Terms:
+    """Log P(z < e < z + width)."""
+    low, high = noise.density(z), noise.density(z + width)
+    right, beyond = noise.survival(z)[0], noise.survival(z + width)[0]
+    left, above = noise.distribution(z)[0], noise.distribution(z + width)[0]
+    # From the side where both are small.
+    on_right = right < above
+    start, end = np.where(on_right, right, above), np.where(on_right, beyond, left)
+    value = start + np.log(-np.expm1(end - start))
+    a, b = np.exp(low[0] - value), np.exp(high[0] - value)
+    first = b - a
+    return value, first, b * high[1] - a * low[1] - first**2
 
 
-class _SmallestExtreme(_Noise):
+# Noise e of a logarithm of time: log density, log P(e > z) and log P(e < z), each with its first
+# two derivatives; P(e < z) and its inverse; and E exp(power e).
+
+
+class _SmallestExtreme:
     """Log of an exponential variable."""
 
     def density(self, z: FloatArray) -> Terms:
@@ -91,6 +66,9 @@ class _SmallestExtreme(_Noise):
         value = np.where(small, z, np.log(-np.expm1(-hazard)))
         return value, ratio, np.where(small, 0.0, ratio * (1.0 - hazard - ratio))
 
+    def cdf(self, z: FloatArray) -> FloatArray:
+        return np.asarray(-np.expm1(-np.exp(z)))
+
     def quantile(self, p: Any) -> Any:
         return np.log(-np.log1p(-np.asarray(p)))
 
@@ -98,8 +76,10 @@ class _SmallestExtreme(_Noise):
         return float(gamma(1.0 + power))
 
 
-class _Symmetric(_Noise):
+class _Symmetric:
     """As likely to be above z as below -z."""
+
+    survival: Callable[..., Terms]
 
     def distribution(self, z: FloatArray) -> Terms:
         value, first, second = self.survival(-z)
@@ -114,6 +94,9 @@ class _Logistic(_Symmetric):
     def survival(self, z: FloatArray) -> Terms:
         p = expit(z)
         return -np.logaddexp(0.0, z), -p, -p * expit(-z)
+
+    def cdf(self, z: FloatArray) -> FloatArray:
+        return np.asarray(expit(z))
 
     def quantile(self, p: Any) -> Any:
         return np.log(p) - np.log1p(-np.asarray(p))
@@ -167,8 +150,9 @@ class _Part(NamedTuple):
 class _FailureTimes(ClosedFormSites):
     """Times exp(f + sigma e)."""
 
-    noise: ClassVar[_Noise]
+    noise: ClassVar[Any]
     sigma: Any
+    new_values = "positive"
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Times, shape (n,), or two limits and the time of entry of each, shape (n, 3)."""
@@ -176,9 +160,7 @@ class _FailureTimes(ClosedFormSites):
         names = getattr(getattr(y, "dtype", None), "names", None)
         given = as_real_array("y", y) if names is None else _of_fields(np.asarray(y), names)
         if given.ndim == 1:
-            times = base.as_values(given, n)
-            base.refuse_rows("y", times, ~(times > 0), "be positive")
-            return times
+            return base.as_positive_values(given, n)
         return _as_limits(given, n)
 
     def functions(self, y: Data) -> FactorFunctions:
@@ -218,7 +200,7 @@ class _FailureTimes(ClosedFormSites):
             _Part(seen, low, noise.density, 1.0, -np.log(sigma) - low),
             _Part(endless & ~np.isneginf(low), low, noise.survival),
             _Part(~seen & ~endless & np.isneginf(low), high, noise.distribution),
-            _Part(between, low, lambda z: noise.between(z, width)),
+            _Part(between, low, lambda z: _between(noise, z, width)),
             _Part(~np.isneginf(entry), entry, noise.survival, -1.0),
         ]
         return [
@@ -262,23 +244,10 @@ class _FailureTimes(ClosedFormSites):
             return log_link_summary(mixture, mean) | endless
         return {"y_mean": nothing + np.inf, "y_mean_se": nothing, **endless}
 
-    def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
-        """``y_quantile`` of a new time."""
-        sigma = float(self.sigma)
-        found = self.new_logs(mixture).noisy_quantiles(
-            probs, lambda p: sigma * float(self.noise.quantile(p))
-        )
-        return found.named(np.exp)
-
-    def new_logs(self, mixture: Mixture) -> NewValues:
-        """Logarithms of new times."""
-        sigma = float(self.sigma)
-
-        def cdf(log_time: FloatArray, f: FloatArray) -> FloatArray:
-            with _far_out():
-                return self.noise.cdf((log_time - f) / sigma)
-
-        return NewValues(mixture, cdf)
+    def cdf(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        """Of logarithms of times."""
+        with _far_out():
+            return self.noise.cdf((y - f) / float(self.sigma))
 
 
 def _of_fields(y: Any, names: tuple[str, ...]) -> FloatArray:

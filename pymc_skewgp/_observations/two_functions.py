@@ -1,28 +1,29 @@
 r"""Likelihoods of two functions: the spread, the share of zeros, or the precision has its own.
 
 Of both functions the kernel is one, times the ``coregion`` that ``gp.posterior`` takes, whose
-diagonal gives each its variance, and so is the mean function.
+diagonal gives each its variance, and so is the mean function. Or one selects where the other is
+seen.
 """
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import digamma, expit, gammaln, log_expit, polygamma
+from scipy import sparse
+from scipy.special import digamma, expit, gammaln, log_expit, log_ndtr, ndtr, polygamma
 
 from pymc_skewgp import _validation as check
 from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.binary import as_successes, as_trials, log_choose
-from pymc_skewgp._observations.forecasts import (
-    drawn_quantiles,
-    function_average,
-    function_forecasts,
-)
-from pymc_skewgp._observations.likelihood import Data, Mixture
-from pymc_skewgp._observations.log_link import as_exposure, draw_counts, exposure_of_new, mean_of
+from pymc_skewgp._observations.forecasts import averaged_forecasts, drawn_quantiles
+from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture, some_values
+from pymc_skewgp._observations.log_link import as_exposure, draw_counts, mean_of
+from pymc_skewgp._observations.observations import Observations, intervals, points, stacked
+from pymc_skewgp._observations.probability import interval_probability
+from pymc_skewgp._observations.real_values import log_density, noisy_summary
 from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
 from pymc_skewgp._validation import FloatArray
 
@@ -41,6 +42,7 @@ class _TwoFunctions(ClosedFormSites):
     """
 
     names: ClassVar[tuple[str, str]]
+    chance_name: ClassVar[str | None] = None
     level: Any = 0.0
 
     @abstractmethod
@@ -56,10 +58,12 @@ class _TwoFunctions(ClosedFormSites):
         """Mean and standard deviation of a new value."""
 
     @abstractmethod
-    def given(
-        self, f: FloatArray, g: FloatArray, rng: np.random.Generator, new: bool = False
-    ) -> Data:
-        """New values at the rows of the data, or elsewhere."""
+    def given(self, f: FloatArray, g: FloatArray, rng: np.random.Generator) -> Data:
+        """New values."""
+
+    def chance(self, f: FloatArray, g: FloatArray) -> FloatArray:
+        """The probability that `chance_name` is the forecast of."""
+        raise NotImplementedError
 
     def n_functions(self, y: Data) -> int:
         """Two."""
@@ -91,20 +95,32 @@ class _TwoFunctions(ClosedFormSites):
         """New values at the rows of the data."""
         return self.given(*self._split(f), rng)
 
-    def _drawn(self, f: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return np.asarray(self.given(*self._split(f), rng, new=True), dtype=np.float64)
+    @property
+    def of_new(self) -> "_TwoFunctions":
+        """With 1 in place of numbers that each row of the data has of its own."""
+        own: Any = self
+        of_rows = [name for name in self.row_parameters if np.ndim(getattr(self, name))]
+        return cast("_TwoFunctions", replace(own, **dict.fromkeys(of_rows, 1))) if of_rows else self
 
     def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
         """``y``, values."""
-        return {"y": self.given(*self._split(f), rng, new=True)}
+        return {"y": self.of_new.draw(f, rng)}
 
     def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """``y_mean`` and ``y_sd`` with their errors."""
-        return function_forecasts(mixture, lambda x: self.moments(*self._split(x)))
+        """``y_mean``, ``y_sd`` and a probability, with their errors."""
+        new, name = self.of_new, self.chance_name
+        found = averaged_forecasts(mixture, lambda x: new.moments(*new._split(x)))
+        if name is not None:
+            p = averaged_forecasts(
+                mixture, lambda x: (new.chance(*new._split(x)), np.zeros(x.shape[:-1]))
+            )
+            found |= {name: p["y_mean"], f"{name}_se": p["y_mean_se"]}
+        return found
 
     def predictive_quantiles(self, mixture: Mixture, probs: FloatArray) -> dict[str, FloatArray]:
         """``y_quantile`` with its error."""
-        return drawn_quantiles(mixture, self._drawn, probs)
+        new = self.of_new
+        return drawn_quantiles(mixture, lambda f, rng: new.draw(f, rng) * 1.0, probs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,9 +195,7 @@ class HeteroscedasticGaussian(_TwoFunctions):
         """See `_TwoFunctions`."""
         return f, np.exp(g)
 
-    def given(
-        self, f: FloatArray, g: FloatArray, rng: np.random.Generator, new: bool = False
-    ) -> Data:
+    def given(self, f: FloatArray, g: FloatArray, rng: np.random.Generator) -> Data:
         """See `_TwoFunctions`."""
         with np.errstate(over="ignore"):
             return np.asarray(f + np.exp(g) * rng.standard_normal(f.shape))
@@ -239,14 +253,13 @@ class ZeroInflatedPoisson(_TwoFunctions):
 
     names = "log_rate", "logit_zero"
     row_parameters = ("exposure",)
+    chance_name = "p_zero_mean"
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Counts, with the parameters checked."""
         as_exposure(self.exposure, n)
         check.as_float_array("level", self.level, 0)
-        counts = base.as_integers(y, n, "count")
-        base.refuse_rows("y", counts, counts < 0, "hold counts of 0 and more")
-        return counts
+        return base.as_counts(y, n)
 
     def log_prob(self, y: Data, f: FloatArray, g: FloatArray) -> FloatArray:
         """See `_TwoFunctions`."""
@@ -271,29 +284,18 @@ class ZeroInflatedPoisson(_TwoFunctions):
 
     def moments(self, f: FloatArray, g: FloatArray) -> tuple[FloatArray, FloatArray]:
         """See `_TwoFunctions`."""
-        mu = mean_of(f, exposure_of_new(self.exposure))
+        mu = mean_of(f, float(self.exposure))
         return expit(-g) * mu, np.sqrt(expit(-g) * mu * (1.0 + expit(g) * mu))
 
-    def given(
-        self, f: FloatArray, g: FloatArray, rng: np.random.Generator, new: bool = False
-    ) -> Data:
+    def given(self, f: FloatArray, g: FloatArray, rng: np.random.Generator) -> Data:
         """See `_TwoFunctions`."""
-        exposure = (
-            exposure_of_new(self.exposure) if new else as_exposure(self.exposure, f.shape[-1])
-        )
-        counts = draw_counts(mean_of(f, exposure), rng)
+        counts = draw_counts(mean_of(f, as_exposure(self.exposure, f.shape[-1])), rng)
         return np.where(rng.random(f.shape) < expit(g), 0, counts)
 
-    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """Also ``p_zero_mean``."""
-
-        def p_zero(x: FloatArray) -> FloatArray:
-            f, g = self._split(x)
-            own = np.exp(-mean_of(f, exposure_of_new(self.exposure)))
-            return np.asarray(own + expit(g) * (1.0 - own))
-
-        p, error = function_average(mixture, p_zero)
-        return {**super().predictive_summary(mixture), "p_zero_mean": p, "p_zero_mean_se": error}
+    def chance(self, f: FloatArray, g: FloatArray) -> FloatArray:
+        """See `_TwoFunctions`."""
+        own = np.exp(-mean_of(f, float(self.exposure)))
+        return np.asarray(own + expit(g) * (1.0 - own))
 
 
 @dataclass(frozen=True, eq=False)
@@ -347,6 +349,7 @@ class BetaBinomial(_TwoFunctions):
 
     names = "logit_mean", "log_precision"
     row_parameters = ("n",)
+    chance_name = "p_mean"
 
     def as_data(self, y: ArrayLike, n: int) -> Data:
         """Successes, with the parameters checked."""
@@ -380,27 +383,20 @@ class BetaBinomial(_TwoFunctions):
 
     def moments(self, f: FloatArray, g: FloatArray) -> tuple[FloatArray, FloatArray]:
         """See `_TwoFunctions`."""
-        n, phi = self._new_trials, np.exp(np.clip(g, *_LOG_PRECISIONS))
+        n, phi = int(self.n), np.exp(np.clip(g, *_LOG_PRECISIONS))
         return n * expit(f), np.sqrt(n * expit(f) * expit(-f) * ((phi + n) / (phi + 1.0)))
 
-    def given(
-        self, f: FloatArray, g: FloatArray, rng: np.random.Generator, new: bool = False
-    ) -> Data:
+    def given(self, f: FloatArray, g: FloatArray, rng: np.random.Generator) -> Data:
         """See `_TwoFunctions`."""
-        trials = self._new_trials if new else as_trials(self.n, f.shape[-1])
+        trials = as_trials(self.n, f.shape[-1])
         with np.errstate(over="ignore"):
             phi = np.clip(np.exp(g), *_DRAWN)
         a, b = (np.maximum(phi * expit(x), _DRAWN[0]) for x in (f, -f))
         return rng.binomial(trials, rng.beta(a, b))
 
-    @property
-    def _new_trials(self) -> int:
-        return 1 if np.ndim(self.n) else int(self.n)
-
-    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
-        """Also ``p_mean``."""
-        p, error = function_average(mixture, lambda x: expit(x[..., 0]))
-        return {**super().predictive_summary(mixture), "p_mean": p, "p_mean_se": error}
+    def chance(self, f: FloatArray, g: FloatArray) -> FloatArray:
+        """See `_TwoFunctions`."""
+        return np.asarray(expit(f))
 
 
 # Beyond them nothing changes in double precision.
@@ -436,3 +432,158 @@ def log_rising(x: FloatArray, y: Data) -> tuple[FloatArray, FloatArray, FloatArr
     plain = value, near * first, near**2 * second
     found = (np.where(far, own, other) for own, other in zip(series, plain, strict=True))
     return tuple(np.where(counted, own, 0.0) for own in found)  # type: ignore[return-value]
+
+
+# An outcome that is seen only where another process selects it.
+
+OUTCOME, SELECTION = 0, 1
+
+
+@dataclass(frozen=True, eq=False)
+class Selection(Likelihood):
+    r"""Outcomes that are seen only where they are selected (Heckman's model).
+
+    .. math::
+
+        y_i = f_1(x_i) + \sigma e_{1i} \;\text{ where }\; f_2(x_i) + e_{2i} > 0, \qquad
+        \mathrm{corr}(e_{1i}, e_{2i}) = \rho
+
+    with standard normal e. Of the others it is only known that they were not selected. There are
+    two functions at each input, named "outcome" and "selection". The kernel is that of both, times
+    the ``coregion`` that ``gp.posterior`` takes: its diagonal gives each its variance, in the units
+    of y squared for the outcome. The mean function is that of both: centre y, and use a mean of 0.
+
+    Parameters
+    ----------
+    sigma : float
+        Standard deviation of the outcome's noise, in the units of y. It may be a random variable of
+        a PyMC model, whose value ``point`` then gives.
+    rho : float, default 0
+        Correlation of the two noises, strictly between -1 and 1. With 0 selection is ignorable
+        given the functions. It may be a random variable too.
+
+    Raises
+    ------
+    ValueError
+        When used: sigma not positive, rho outside of (-1, 1), y of another length than X or
+        infinite. NaN in y stands for what was not selected.
+
+    Notes
+    -----
+    Forecasts: ``y_mean`` and ``y_sd`` of an outcome whether selected or not; ``p_selected``;
+    ``y_mean_selected``, of an outcome that is selected; each with its standard error ``_se``.
+
+    References
+    ----------
+    .. [1] J. J. Heckman (1979), Sample selection bias as a specification error,
+       doi:10.2307/1912352.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_skewgp as sg
+    >>> X, y = np.array([[0.0], [1.0], [2.0]]), np.array([np.nan, 1.1, 1.4])
+    >>> gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    >>> posterior = gp.posterior(
+    ...     X, y, likelihood=sg.likelihoods.Selection(0.3, 0.5), coregion=[[2.0, 0.0], [0.0, 1.0]]
+    ... )
+    >>> new = posterior.predict([[0.0], [2.0]])["predictions_summary"]
+    >>> new["p_selected"].values.round(1)
+    array([0.4, 0.7])
+    """
+
+    sigma: Any
+    rho: Any = 0.0
+
+    sigma_of_points_only: ClassVar[bool] = True
+
+    def as_data(self, y: ArrayLike, n: int) -> Data:
+        """Values as floats, NaN where not selected."""
+        check.as_positive("sigma", float(self.sigma) if np.ndim(self.sigma) == 0 else self.sigma)
+        if np.ndim(self.rho) or not -1.0 < float(self.rho) < 1.0:
+            raise ValueError(
+                f"rho must be one number strictly between -1 and 1, got {self.rho!r}; noises of "
+                "correlation 1 are one noise."
+            )
+        values = check.as_real_array("y", y)
+        base.refuse_shape("y", values, n, "value, or NaN where it was not selected,")
+        if np.isinf(values).any():
+            raise ValueError(
+                f"y holds {int(np.isinf(values).sum())} infinite value(s): give NaN where an "
+                "outcome was not selected."
+            )
+        return values.copy()
+
+    def n_functions(self, y: Data) -> int:
+        """Two."""
+        return 2
+
+    def coords(self, y: Data) -> dict[str, Sequence[Any]]:
+        """Names of the functions."""
+        return {self.function_dim: ["outcome", "selection"]}
+
+    def observations(self, y: Data, n: int) -> Observations:
+        """An interval of the selection for each row, then a point for each outcome that is seen."""
+        selected, sigma = ~np.isnan(y), float(self.sigma)
+        every: Any = sparse.eye_array(n, format="csr")
+        seen = every[selected]
+        A: Any = sparse.vstack([sparse.kron(every, [[0.0, 1.0]]), sparse.kron(seen, [[1.0, 0.0]])])
+        shared = float(self.rho) * sigma * seen
+        own = sigma**2 * sparse.eye_array(seen.shape[0])
+        noise = sparse.block_array([[every, shared.T], [shared, own]], format="csr")
+        limits = np.where(selected, 0.0, -np.inf), np.where(selected, np.inf, 0.0)
+        rows = stacked([intervals(*limits, np.ones(n)), points(y[selected], own.diagonal())])
+        return replace(rows, A=sparse.csr_array(A), S=noise)
+
+    def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
+        """Log density of an outcome that is seen; log probability of one that is not."""
+        sigma, rho = float(self.sigma), float(self.rho)
+        seen = ~np.isnan(y)
+        result = np.empty(f.shape[:-1])
+        result[..., ~seen] = log_ndtr(-f[..., ~seen, SELECTION])
+        z = (y[seen] - f[..., seen, OUTCOME]) / sigma
+        shifted = (f[..., seen, SELECTION] + rho * z) / np.sqrt(1.0 - rho**2)
+        result[..., seen] = log_ndtr(shifted) + log_density(y[seen], f[..., seen, OUTCOME], sigma)
+        return result
+
+    def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:
+        """New data, NaN where not selected."""
+        drawn, selected = self._drawn(f, rng)
+        drawn[~selected] = np.nan
+        return drawn
+
+    def predictive_draws(self, f: FloatArray, rng: np.random.Generator) -> dict[str, Data]:
+        """``y``, outcomes whether selected or not, and ``selected``."""
+        return dict(zip(("y", "selected"), self._drawn(f, rng), strict=True))
+
+    def predictive_summary(self, mixture: Mixture) -> dict[str, FloatArray]:
+        """``y_mean``, ``y_sd``, ``p_selected`` and ``y_mean_selected``, with their errors."""
+        covariance = mixture.covariance
+        assert covariance is not None  # of two functions
+        outcome, selection = (some_values(mixture, slice(i, None, 2)) for i in (OUTCOME, SELECTION))
+        probability = interval_probability(selection, 0.0, np.inf)
+        # Of y and the noisy selection v2 given u; their mean where v2 > 0, times P(v2 > 0).
+        spread = np.sqrt(selection.variance + 1.0)[:, None]
+        shared = covariance[:, OUTCOME, SELECTION] + float(self.rho) * float(self.sigma)
+        z = selection.means / spread
+        mass = ndtr(z)
+        density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+        total = mass @ mixture.weights
+        part = outcome.means * mass + shared[:, None] / spread * density
+        among = (part @ mixture.weights) / total
+        influence = (part - among[:, None] * mass) / total[:, None]
+        return noisy_summary(outcome, float(self.sigma) ** 2) | {
+            "p_selected": probability.value,
+            "p_selected_se": probability.std_error,
+            "y_mean_selected": among,
+            "y_mean_selected_se": base.average_error(mixture, influence),
+        }
+
+    def _drawn(self, f: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, Data]:
+        """Outcomes, and which of them are selected."""
+        rho = float(self.rho)
+        shared, own = rng.standard_normal((2, *f.shape[:-1]))
+        noise = rho * shared + np.sqrt(1.0 - rho**2) * own
+        selected = f[..., SELECTION] + shared > 0
+        return f[..., OUTCOME] + float(self.sigma) * noise, selected

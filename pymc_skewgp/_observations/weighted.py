@@ -205,16 +205,7 @@ def weighted_observations(
     # Each of the repeated places is one of the n places that there are.
     k = likelihood.n_functions(y)
     place = (k * index[:, None] + np.arange(k)).ravel()
-    A = as_matrix(rows.A, rows.n_rows)
-    A = sparse.csr_array(A)
+    A = sparse.csr_array(as_matrix(rows.A, rows.n_rows))
     at = place[: A.shape[1]]
     same = sparse.csr_array((np.ones(at.size), (np.arange(at.size), at)), shape=(at.size, n * k))
-    return Observations(
-        sparse.csr_array(A @ same),
-        rows.a,
-        rows.S,
-        rows.lower,
-        rows.upper,
-        rows.value,
-        log_constant=rows.log_constant,
-    )
+    return replace(rows, A=sparse.csr_array(A @ same))

@@ -218,16 +218,11 @@ def mark_on_edges(ax: Axes, labels: Labels) -> None:
         )
 
 
-def mark_on_plane(ax: Axes, labels: Labels) -> None:
-    """A circle for y = 0, a triangle for y = 1."""
+def scatter_classes(ax: Axes, labels: Labels, values: Any = None, **style: Any) -> Any:
+    """A circle for y = 0, a triangle for y = 1, in one colour or in those of their values."""
     for value, chosen in labels.classes():
-        ax.scatter(
-            labels.places[chosen, 0],
-            labels.places[chosen, 1],
-            s=18,
-            marker=MARKERS[value],
-            c=_COLOUR,
-            ec="w",
-            lw=0.4,
-            label=label_name(value),
-        )
+        x, y = labels.places[chosen].T
+        colour = _COLOUR if values is None else values[chosen]
+        known: dict[str, Any] = {"marker": MARKERS[value], "label": label_name(value), **style}
+        drawn = ax.scatter(x, y, c=colour, **known)
+    return drawn

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import ArrayLike
 from xarray import Dataset, DataTree
 
 from pymc_skewgp._diagnostics.marginals import DrawnMarginals, Marginals, as_marginals
-from pymc_skewgp._observations.likelihood import as_inputs, as_labels
+from pymc_skewgp._observations.likelihood import as_inputs, as_labels, some_values
 from pymc_skewgp._plots import axes as drawing
 from pymc_skewgp._posterior.output import LatentMarginals
 from pymc_skewgp._sun.sun import SUN
@@ -283,11 +282,7 @@ def _point_name(place: int, size: int, X: Any, y: Any) -> str:
 def _at(marginals: Marginals, index: int) -> Marginals:
     """The one point: the others would cost as much again each."""
     if isinstance(marginals, LatentMarginals):
-        return replace(
-            marginals,
-            means=marginals.means[[index]],
-            variance=marginals.variance[[index]],
-        )
+        return some_values(marginals, [index])
     return DrawnMarginals(marginals.draws[..., [index]])
 
 

@@ -100,18 +100,21 @@ def plot_skewness(
     triangles = _triangles(inputs) if kind == "contour" else None
     ax = drawing.axes_for(ax, figsize)
     scale: dict[str, Any] = {"cmap": cmap, "vmin": -limit, "vmax": limit}
+    points = {"s": 30, "ec": "0.4", "lw": 0.4, **scale}
+    drawn: Any
     if triangles is not None:
         levels = np.linspace(-limit, limit, _N_LEVELS + 1)
         extend = "both" if np.abs(value).max() > limit else "neither"
         drawn = ax.tricontourf(triangles, value, levels=levels, extend=extend, **scale)
     elif labels is not None and X_data is None:
         # The labels of the very points that are coloured are their markers.
-        drawn = _draw_points(ax, inputs, value, scale, labels)
+        drawn = drawing.scatter_classes(ax, labels, value, **points)
     else:
-        drawn = _draw_points(ax, inputs, value, scale)
+        marker = drawing.MARKERS[False]
+        drawn = ax.scatter(inputs[:, 0], inputs[:, 1], c=value, marker=marker, **points)
     if labels is not None:
         if triangles is not None or X_data is not None:
-            drawing.mark_on_plane(ax, labels)
+            drawing.scatter_classes(ax, labels, s=18, ec="w", lw=0.4)
         drawing.legend_with_frame(ax)
     drawing.add_colour_bar(ax, drawn, "skewness of f")
     ax.set(xlabel=columns[0], ylabel=columns[1])
@@ -148,29 +151,6 @@ def _draw_line(ax: Axes, x: FloatArray, value: FloatArray, error: FloatArray | N
         error = 2.0 * error[order]
         ax.fill_between(x, value - error, value + error, color=colour, alpha=0.3, lw=0)
     ax.plot(x, value, color=colour, lw=2)
-
-
-def _draw_points(
-    ax: Axes,
-    X: FloatArray,
-    value: FloatArray,
-    scale: dict[str, Any],
-    labels: drawing.Labels | None = None,
-) -> Any:
-    classes: list[tuple[bool, Any]] = [(False, slice(None))] if labels is None else labels.classes()
-    for label, chosen in classes:
-        drawn = ax.scatter(
-            X[chosen, 0],
-            X[chosen, 1],
-            c=value[chosen],
-            s=30,
-            marker=drawing.MARKERS[label],
-            ec="0.4",
-            lw=0.4,
-            label=None if labels is None else drawing.label_name(label),
-            **scale,
-        )
-    return drawn
 
 
 def _triangles(X: FloatArray) -> Triangulation:

@@ -114,14 +114,9 @@ def with_own_noise(observations: Observations, points: Observations) -> Observat
     chol, _ = linalg.cholesky("the covariance of the noise at points", as_dense(points.S))
     gain = cho_solve((chol, True), shared.T).T
     A = row.as_matrix(intervals.A, intervals.n_rows) - gain @ row.as_matrix(points.A, points.n_rows)
-    return Observations(
-        np.asarray(A),
-        intervals.a + gain @ (points.value - points.a),
-        linalg.symmetric(as_dense(intervals.S) - gain @ shared.T),
-        intervals.lower,
-        intervals.upper,
-        intervals.value,
-    )
+    a = intervals.a + gain @ (points.value - points.a)
+    S = linalg.symmetric(as_dense(intervals.S) - gain @ shared.T)
+    return replace(intervals, A=np.asarray(A), a=a, S=S)
 
 
 def as_dense(noise: Noise) -> FloatArray:

@@ -20,8 +20,7 @@ import numpy as np
 
 from pymc_skewgp._errors import ApproximationError, ClusterLostError
 from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, added
-from pymc_skewgp._gaussian.blocks.rows import SiteSteps
-from pymc_skewgp._posterior.data_blocks import cuts_into_rows, data_blocks
+from pymc_skewgp._posterior.data_blocks import DataBlock, cuts_into_rows, data_blocks
 from pymc_skewgp._posterior.features import FunctionFeatures
 from pymc_skewgp._posterior.prior import DataSet, Prior
 
@@ -71,11 +70,9 @@ class Kept:
 class BuiltBlocks(LocalBlocks):
     """Blocks of some rows, and the constant of their log probability."""
 
-    def __init__(
-        self, blocks: Sequence[SiteSteps], log_constant: float, n_threads: int | None = None
-    ) -> None:
-        super().__init__(blocks, n_threads)
-        self.log_constant = log_constant
+    def __init__(self, parts: Sequence[DataBlock], n_threads: int | None = None) -> None:
+        super().__init__([part.block for part in parts], n_threads)
+        self.log_constant = float(sum(part.log_constant for part in parts))
 
     def numbers(self) -> tuple[int, int, float]:
         """Numbers of rows and of coordinates, and the constant."""
@@ -87,8 +84,7 @@ def built_blocks(
 ) -> "BuiltBlocks":
     """Of data, in blocks of rows, on a worker, which are sent: they are not lost with it."""
     found = [part for data in sets for part in data_blocks(data, features, prior)]
-    constant = float(sum(part.log_constant for part in found))
-    return BuiltBlocks([part.block for part in found], constant, n_threads_of_worker())
+    return BuiltBlocks(found, n_threads_of_worker())
 
 
 def n_threads_of_worker() -> int:

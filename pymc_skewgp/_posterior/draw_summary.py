@@ -11,6 +11,7 @@ from pymc_skewgp._validation import FloatArray
 
 # Parts of each chain whose averages tell the error of what is not kept for each draw.
 _BATCHES = 16
+FEW_DRAWS = 4  # of a chain, below which nothing tells of autocorrelation
 
 
 def summary_of_draws(
@@ -32,7 +33,7 @@ def summary_of_draws(
     found = {**averages(f"{name}_mean", x), **deviation(name, np.zeros(x.shape), x)}
     if skewness:
         mean, sd = found[f"{name}_mean"], found[f"{name}_sd"]
-        z = (x - mean) / np.where(sd > 0, sd, 1.0)
+        z = np.divide(x - mean, sd, out=np.zeros(x.shape), where=sd > 0)
         third = (z**3).mean(axis=(0, 1))
         found[f"{name}_skewness"] = third
         # How one more draw changes it.
@@ -77,7 +78,9 @@ def averages(name: str, values: FloatArray) -> dict[str, FloatArray]:
 def deviation(name: str, sd: FloatArray, mean: FloatArray) -> dict[str, FloatArray]:
     """Standard deviation of a mixture with these means and deviations, one component a draw."""
     with np.errstate(invalid="ignore", over="ignore"):
-        square = sd**2 + (mean - mean.mean(axis=(0, 1))) ** 2
+        # Equal draws differ from their mean by its round-off, which is no deviation.
+        moves = np.ptp(mean, axis=(0, 1)) > 0
+        square = sd**2 + np.where(moves, mean - mean.mean(axis=(0, 1)), 0.0) ** 2
         total = np.sqrt(square.mean(axis=(0, 1)))
         error = mean_error(square) / np.where(total > 0, 2.0 * total, 1.0)
     return {f"{name}_sd": total, f"{name}_sd_se": error}
@@ -85,6 +88,11 @@ def deviation(name: str, sd: FloatArray, mean: FloatArray) -> dict[str, FloatArr
 
 def mean_error(values: FloatArray) -> FloatArray:
     """Standard error of the mean over (chain, draw), dependent draws seen as such."""
+    count = values.shape[0] * values.shape[1]
+    if count == 1:  # has no spread
+        return np.full(values.shape[2:], np.inf)
+    if values.shape[1] < FEW_DRAWS:
+        return np.asarray(values.std(axis=(0, 1)) / np.sqrt(count))
     return _mcse(values, "mean")
 
 

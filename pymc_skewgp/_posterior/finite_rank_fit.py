@@ -86,9 +86,7 @@ class FiniteRankFit(FunctionFit):
         """
         predictors, known = self.predictors, (self.features, self._prior)
         if predictors is not None:
-            found = [part for _, parts in predictors for part in parts]
-            constant = float(sum(part.log_constant for part in found))
-            return dask_blocks.BuiltBlocks([part.block for part in found], constant)
+            return dask_blocks.BuiltBlocks([part for _, parts in predictors for part in parts])
         if self._elsewhere is not None:
             return self._elsewhere.blocks(*known)
         return dask_blocks.blocks_on(dask_blocks.current_client(), self._with_data, *known)

@@ -224,9 +224,7 @@ class FunctionFit:
         equal = equal_rows(rows)
         given, few = None, rows
         if equal.first.size < rows.n_rows:
-            chosen = np.zeros(rows.n_rows, dtype=bool)
-            chosen[equal.first] = True
-            few = replace(rows.rows(chosen), log_constant=rows.log_constant)
+            few = replace(rows.rows(equal.first), log_constant=rows.log_constant)
             given = conditioned(self._prior, self._parts, few)
         elif rows.is_point.all():
             return self

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -13,23 +12,15 @@ from xarray import DataArray, Dataset, DataTree
 
 from pymc_skewgp._gaussian import weights as of_draws
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._observations.binary import label_probability, logistic_probability, probability_sd
-from pymc_skewgp._observations.likelihood import Mixture
+from pymc_skewgp._observations.binary import LOGISTIC_NOISE, probability_sd
+from pymc_skewgp._observations.likelihood import Mixture, some_values
 from pymc_skewgp._observations.new_rows import NewRows
-from pymc_skewgp._observations.probability import Probability
+from pymc_skewgp._observations.probability import Probability, interval_probability
 from pymc_skewgp._posterior.prior import DataSet, n_functions
 from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
 from pymc_skewgp._version import __version__
 
 # What is known of f at each point by itself: a mixture of Gaussians over draws of u.
-
-
-class Moments(NamedTuple):
-    """Mean, standard deviation and skewness at each point, or the standard errors of these."""
-
-    mean: FloatArray
-    sd: FloatArray
-    skewness: FloatArray
 
 
 @dataclass(frozen=True)
@@ -69,16 +60,6 @@ class LatentMarginals(Mixture):
         """Number t of points."""
         return self.variance.size
 
-    @cached_property
-    def moments(self) -> Moments:
-        """Mean, standard deviation and skewness, shape (t,) each."""
-        return Moments(*of_draws.mixture_moments(*self.components))
-
-    @cached_property
-    def moment_errors(self) -> Moments:
-        """Monte Carlo standard errors of `moments`."""
-        return Moments(*of_draws.mixture_moment_errors(*self.components, self.replicate))
-
     def quantile(self, probs: ArrayLike) -> FloatArray:
         """Quantiles at probabilities between 0 and 1, shape (n_probs, t)."""
         p = as_vector("probs", np.atleast_1d(as_real_array("probs", probs)))
@@ -114,9 +95,9 @@ class LatentMarginals(Mixture):
             Where the data are no labels, but counts, say.
         """
         if self.link == "logit":
-            return logistic_probability(self)
+            return interval_probability(self, 0.0, np.inf, LOGISTIC_NOISE)
         self._refuse_other_links("probability")
-        return label_probability(self)
+        return interval_probability(self, 0.0, np.inf)
 
     def probability_sd(self) -> FloatArray:
         r"""Standard deviation of :math:`p = \Phi(f)`, shape (t,): second-order uncertainty.
@@ -144,13 +125,9 @@ class LatentMarginals(Mixture):
             return self
         k = self.covariance.shape[-1]
         chosen = np.arange(self.size).reshape(-1, k)[:, :wanted].ravel()
-        return replace(
-            self,
-            means=self.means[chosen],
-            variance=self.variance[chosen],
-            covariance=None if wanted == 1 else self.covariance[:, :wanted, :wanted],
-            joint=None if self.joint is None else self.joint[np.ix_(chosen, chosen)],
-        )
+        covariance = None if wanted == 1 else self.covariance[:, :wanted, :wanted]
+        joint = None if self.joint is None else self.joint[np.ix_(chosen, chosen)]
+        return some_values(self, chosen, covariance, joint)
 
     def with_points(self, other: "LatentMarginals") -> "LatentMarginals":
         """These points, then those of `other`, a mixture over the same draws."""

@@ -1,6 +1,6 @@
 r"""What an approximated prior changes: exact against approximate on parts of the data."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior import features as bases
 from pymc_skewgp._posterior.automatic import ApproximationLoss, loss_of_fit
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
-from pymc_skewgp._posterior.prior import Approximation, DataSet, Features, Prior, between_functions
+from pymc_skewgp._posterior.prior import DataSet, Features, Prior, between_functions
 from pymc_skewgp._validation import FloatArray, as_count
 
 _MOST_ROWS = 2000
@@ -34,21 +34,6 @@ class Part(NamedTuple):
     name: str
     seen: IntArray
     new: IntArray
-
-
-@dataclass(frozen=True)
-class KnownFeatures:
-    """Features that were chosen for other inputs."""
-
-    known: Features
-
-    def doubled(self) -> Approximation:
-        """They are what they are."""
-        return self
-
-    def features(self, prior: Prior, X: FloatArray) -> Features:
-        """The same for all inputs."""
-        return self.known
 
 
 class ReportsPrior:
@@ -207,7 +192,7 @@ def _of_part(posterior: Any, part: Part, features: Features) -> xr.Dataset:
     data = _only(posterior)
     seen, new = data.part(part.seen), data.X[part.new]
     with_kernel = replace(posterior.prior, approximation=None)
-    with_features = replace(posterior.prior, approximation=KnownFeatures(features))
+    with_features = replace(with_kernel, cov_func=bases.FiniteRankKernel(features))
     found: dict[str, Any] = {"n_seen": part.seen.size, "kl_u": _kl(with_kernel, features, seen)}
     f, p = [], []
     for suffix, prior in (("_exact", with_kernel), ("", with_features)):

@@ -63,20 +63,3 @@ def test_labels_replace_keys():
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["HSGP", "ADVI"]
     ax = plot_coverage(result(), labels="HSGP")
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["HSGP"]
-
-
-@pytest.mark.parametrize(
-    ("coverage", "options", "error", "message"),
-    [
-        ({}, {}, ValueError, "coverage is empty"),
-        ([0.5], {}, TypeError, "coverage must be a Dataset.*got list"),
-        ({"a": result(), "b": 0.5}, {}, TypeError, r"coverage\['b'\] must be a Dataset"),
-        (result().drop_vars("mean_se"), {}, KeyError, "lacks mean_se; it has"),
-        (result().drop_vars("prob"), {}, KeyError, "lacks prob"),
-        ({"a": result()}, {"labels": ["a", "b"]}, ValueError, "1 different"),
-    ],
-)
-@pytest.mark.usefixtures("no_figure_left")
-def test_what_is_no_coverage(coverage, options, error, message):
-    with pytest.raises(error, match=message):
-        plot_coverage(coverage, **options)

@@ -1,6 +1,5 @@
 """The band shows the quantiles themselves, against sorted inputs."""
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
@@ -80,33 +79,3 @@ def test_draws_of_a_tree_and_a_posterior():
     np.testing.assert_allclose(
         low.get_ydata(), np.quantile(flat, 0.055, axis=0, method="weibull")[ORDER]
     )
-
-
-def tree():
-    return az.from_dict({"posterior": {"f": np.zeros((2, 5, 4))}})
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "error", "message"),
-    [
-        ((np.zeros((4, 2)), NORMAL), {}, ValueError, r"1 column\(s\), got 2"),
-        ((X[:3], NORMAL), {}, ValueError, r"3 row\(s\), but exact has 4 point\(s\)"),
-        ((X, NORMAL), {"prob": 1.0}, ValueError, "strictly between 0 and 1, got 1.0"),
-        ((X, NORMAL), {"y": [0, 1]}, ValueError, r"y must have shape \(4,\)"),
-        ((X, NORMAL), {"X_data": [0.0]}, ValueError, "give y as well"),
-        ((X, NORMAL, OTHER), {"labels": "exact"}, ValueError, "name both"),
-        ((X, NORMAL, OTHER), {"labels": None}, TypeError, "a string, or a list of them; got None"),
-        ((X, "posterior"), {}, TypeError, "expected a SkewGPPosterior.*got str"),
-        (
-            (X, NORMAL, LatentMarginals(MEAN[:2, None], SD[:2] ** 2, np.ones(1))),
-            {},
-            ValueError,
-            r"approximation has 2 point\(s\)",
-        ),
-        ((X, tree()), {"group": "prior"}, KeyError, r"no group 'prior'.*\['posterior'\]"),
-    ],
-)
-@pytest.mark.usefixtures("no_figure_left")
-def test_what_does_not_fit(arguments, options, error, message):
-    with pytest.raises(error, match=message):
-        plot_latent_band(*arguments, **options)

@@ -75,26 +75,3 @@ def test_hyperparameters_come_from_the_point():
     assert gp._functions["f"] is given  # the process is as it was
     with pytest.raises(ValueError, match="scale"):
         plot_prior_draws(gp, GRID, point={"place": [[0.0]]})
-
-
-@pytest.mark.parametrize(
-    ("gp", "X", "options", "error", "message"),
-    [
-        ("gp", GRID, {}, TypeError, "gp must be a SkewGP, got str"),
-        (process(), np.zeros((3, 2)), {}, ValueError, r"1 column\(s\), got 2"),
-        (process(), GRID, {"draws": 0}, ValueError, "draws must be at least 1, got 0"),
-        (process(), GRID, {"draws": 1.5}, TypeError, "draws must be an integer"),
-        (process(), GRID, {"point": 3}, TypeError, "point must map names"),
-        (
-            sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0)),
-            GRID,
-            {},
-            ValueError,
-            "gp has 2 inputs",
-        ),
-    ],
-)
-@pytest.mark.usefixtures("no_figure_left")
-def test_what_cannot_be_drawn(gp, X, options, error, message):
-    with pytest.raises(error, match=message):
-        plot_prior_draws(gp, X, **options)

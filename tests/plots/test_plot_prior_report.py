@@ -1,7 +1,6 @@
 """Markers are the forecasts of the report; probabilities where there are labels, else means."""
 
 import numpy as np
-import pytest
 from xarray import Dataset
 
 from pymc_skewgp import plot_prior_report
@@ -40,10 +39,3 @@ def test_means_where_there_are_no_labels():
     ax = plot_prior_report(report(np.full((2, 3), np.nan)))
     np.testing.assert_allclose(ax.get_lines()[1].get_ydata(), 3.0 * FOUND[0])
     assert ax.get_ylabel() == "mean of f, approximated"
-
-
-def test_other_objects():
-    with pytest.raises(TypeError, match="prior_report"):
-        plot_prior_report(3)
-    with pytest.raises(KeyError, match="f_mean"):
-        plot_prior_report(report().drop_vars("f_mean"))

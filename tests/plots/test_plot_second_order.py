@@ -2,7 +2,6 @@
 
 import arviz as az
 import numpy as np
-import pytest
 from scipy.stats import norm
 
 from pymc_skewgp import plot_second_order
@@ -42,24 +41,3 @@ def test_draws_of_a_tree():
     (found,) = points(plot_second_order(tree))
     flat = p.reshape(-1, 3)
     np.testing.assert_allclose(found, np.column_stack([flat.mean(axis=0), flat.std(axis=0)]))
-
-
-TREE = az.from_dict({"predictions": {"f": np.full((1, 8, 2), 0.5)}})
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "error", "message"),
-    [
-        ((MEAN,), {}, ValueError, "p_sd is missing"),
-        ((MEAN, SD[:3]), {}, ValueError, "p_sd must have length 5, got 3"),
-        ((MEAN, SD, LABELS[:2]), {}, ValueError, r"y must have shape \(5,\)"),
-        ((MEAN * 3, SD), {}, ValueError, r"got ranges \[0.3, 2.7\]"),
-        ((MEAN, -SD), {}, ValueError, "p_sd must not be negative"),
-        ((TREE,), {"group": "posterior"}, KeyError, r"no group 'posterior'.*\['predictions'\]"),
-        ((TREE, [0.1, 0.1]), {"var": "f"}, ValueError, "comes from the DataTree"),
-    ],
-)
-@pytest.mark.usefixtures("no_figure_left")
-def test_what_does_not_fit(arguments, options, error, message):
-    with pytest.raises(error, match=message):
-        plot_second_order(*arguments, **options)

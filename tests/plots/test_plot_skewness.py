@@ -97,30 +97,3 @@ def test_contours_cover_the_values_alike_on_both_sides():
 def test_contour_where_all_is_symmetric():
     (filled,) = plot_skewness(PLANE, np.zeros(4), kind="contour").collections
     assert filled.get_clim() == (-1.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("X", "skewness", "options", "error", "message"),
-    [
-        (np.zeros((4, 3)), VALUE, {}, ValueError, r"1 or 2 column\(s\), got 3: choose"),
-        (X[:3], VALUE, {}, ValueError, r"3 row\(s\), but skewness has 4"),
-        (
-            X,
-            Dataset({"skewness_se": 1.0}),
-            {},
-            KeyError,
-            r"no variable 'skewness'.*\['skewness_se'\]",
-        ),
-        (PLANE, VALUE, {"kind": "map"}, ValueError, '"scatter" or "contour", got \'map\''),
-        (X, VALUE, {"kind": "contour"}, ValueError, "two columns, and X has one"),
-        (X, VALUE, {"vmax": 1.0}, ValueError, "two columns, and X has one"),
-        (PLANE, VALUE, {"vmax": 0.0}, ValueError, "vmax must be positive"),
-        (PLANE[:2], VALUE[:2], {"kind": "contour"}, ValueError, "got 2: use kind="),
-        (np.outer(X, [1, 1]), VALUE, {"kind": "contour"}, ValueError, "on one line"),
-        (PLANE, VALUE, {"X_data": PLANE}, ValueError, "give y as well"),
-    ],
-)
-@pytest.mark.usefixtures("no_figure_left")
-def test_what_does_not_fit(X, skewness, options, error, message):
-    with pytest.raises(error, match=message):
-        plot_skewness(X, skewness, **options)

@@ -90,38 +90,6 @@ def test_draws_are_smoothed():
     assert legend(ax) == ["P(g < 0) < 0.001"]
 
 
-@pytest.mark.parametrize(
-    ("marginals", "index", "options", "error", "message"),
-    [
-        (MIXTURE, 2, {}, IndexError, r"index 2 is beyond the 2 point\(s\)"),
-        (MIXTURE, -3, {}, IndexError, "index -3"),
-        (MIXTURE, 0.5, {}, TypeError, "index must be an integer, got float"),
-        ({}, 0, {}, ValueError, "marginals is empty"),
-        ({"a": MIXTURE}, 0, {"labels": ["a", "b"]}, ValueError, r"1 different name\(s\)"),
-        ("f", 0, {}, TypeError, "got str"),
-        ({"a": [1.0]}, 0, {}, TypeError, "got list"),
-        (
-            {"a": MIXTURE, "b": LatentMarginals(np.zeros((3, 1)), np.ones(3), np.ones(1))},
-            0,
-            {},
-            ValueError,
-            r"numbers: \{'a': 2, 'b': 3\}",
-        ),
-        (
-            az.from_dict({"posterior": {"f": np.ones((2, 10, 1))}}),
-            0,
-            {"labels": "draws"},
-            ValueError,
-            "draws has no spread",
-        ),
-    ],
-)
-@pytest.mark.usefixtures("no_figure_left")
-def test_what_has_no_density(marginals, index, options, error, message):
-    with pytest.raises(error, match=message):
-        plot_slice_density(marginals, index, **options)
-
-
 class TestThePointIsNamed:
     def label(self, marginals=MIXTURE, index=1, **options):
         return plot_slice_density(marginals, index, **options).get_xlabel()
@@ -151,9 +119,3 @@ class TestThePointIsNamed:
         groups["observed_data"] = {"y": np.array([3, 7])}
         groups["constant_data"] = {"X": np.zeros((3, 1))}
         assert self.label(az.from_dict(groups)) == "f at point 1"
-
-    def test_data_of_another_size(self):
-        with pytest.raises(ValueError, match=r"X has 3 row\(s\), but marginals has 2 point\(s\)"):
-            self.label(X=np.zeros(3))
-        with pytest.raises(ValueError, match=r"y must have shape \(2,\)"):
-            self.label(y=[1])

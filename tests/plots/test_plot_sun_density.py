@@ -1,7 +1,6 @@
 """Densities against skewnorm and the normal distribution of scipy."""
 
 import numpy as np
-import pytest
 from scipy.stats import multivariate_normal, skewnorm
 
 from pymc_skewgp import SUN, plot_sun_density
@@ -45,23 +44,3 @@ def test_axes_of_the_plane_are_not_exchanged():
     ax = plot_sun_density(SUN([0.0, 10.0], np.diag([1.0, 9.0]), np.zeros((2, 1)), [0.0], [[1.0]]))
     np.testing.assert_allclose(ax.get_xlim(), [-4.0, 4.0])
     np.testing.assert_allclose(ax.get_ylim(), [-2.0, 22.0])
-
-
-@pytest.mark.parametrize(
-    ("sun", "options", "error", "message"),
-    [
-        ([0.0], {}, TypeError, "sun must be a SUN, got list"),
-        (
-            SUN(np.zeros(3), np.eye(3), np.zeros((3, 1)), [0.0], [[1.0]]),
-            {},
-            ValueError,
-            r"3 dimensions.*sun.marginal\(\[0, 1\]\)",
-        ),
-        (SKEW, {"n_grid": 1}, ValueError, "n_grid must be at least 2, got 1"),
-        (SKEW, {"levels": 1}, ValueError, "levels must be at least 2, got 1"),
-    ],
-)
-@pytest.mark.usefixtures("no_figure_left")
-def test_what_cannot_be_drawn(sun, options, error, message):
-    with pytest.raises(error, match=message):
-        plot_sun_density(sun, **options)

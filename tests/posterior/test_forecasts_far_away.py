@@ -15,6 +15,7 @@ from scipy.special import expit
 
 import pymc_skewgp as sg
 from pymc_skewgp import likelihoods as of
+from pymc_skewgp._observations.forecasts import averaged_forecasts
 
 FAR, PROBS = [[1e3]], (0.055, 0.5, 0.945)
 
@@ -222,3 +223,18 @@ def test_errors_of_quantiles():
         assert np.all(spread < 1.8 * error), (name, spread, error)
         # Errors are no less than a fifth of independent draws'.
         assert np.all(error < 4.0 * spread), (name, spread, error)
+
+
+def test_narrow_components_are_drawn():
+    """A log-normal mean of y with as large a deviation: closed forms of 400 narrow components.
+
+    Their spread is a thousandth of a mean, drawn 11 times each: the error is some 2e-5.
+    """
+    m, v = np.random.default_rng(1).normal(size=(1, 400)), np.full(1, 1e-6)
+    mixture = sg.LatentMarginals(m, v, np.full(400, 1 / 400))
+    found = averaged_forecasts(mixture, lambda f: (np.exp(f), np.exp(f)))
+    first, second = np.exp(m + v / 2).mean(), 2 * np.exp(2 * m + 2 * v).mean()
+    assert_allclose(found["y_mean"], first, rtol=2e-4)
+    assert_allclose(found["y_sd"], np.sqrt(second - first**2), rtol=2e-4)
+    # Of 400 independent components.
+    assert_allclose(found["y_mean_se"], np.exp(m).std() / 20, rtol=0.01)
