@@ -438,11 +438,20 @@ class SiteSampler:
 
     def members(self, n_pairs: int, rng: np.random.Generator) -> TruncatedDraws:
         """Both members of `n_pairs` pairs, each with its weight; of tempered draws one each."""
-        return self._draws(self.more * n_pairs, rng, both=True)
+        return self._draws(self._enough(n_pairs), rng, both=True)
 
     def singles(self, n_draws: int, rng: np.random.Generator) -> TruncatedDraws:
         """One member of each of `n_draws` pairs, with the weight of the pair."""
-        return self._draws(self.more * n_draws, rng, both=False)
+        return self._draws(self._enough(n_draws), rng, both=False)
+
+    def _enough(self, n_draws: int) -> int:
+        """Pairs for so many draws; few are of one evidence, as many as its tails ask for."""
+        most, n = self.more * n_draws, escalation.MIN_DRAWS
+        if n_draws > n or self.more == 1:
+            return most
+        while n < most and self.proposal.unseen_share(n) > self.largest_unseen:
+            n *= 2
+        return n
 
     def _tempered(self, n_pairs: int, rng: np.random.Generator) -> escalation.SamplingResult:
         """Tempered draws; by a surrogate, where this leaves weights that are nearly equal."""
