@@ -237,21 +237,7 @@ def _with_others(
                     block = wider if same and len(wider.members) > len(block.members) else block
         if set(inside) <= set(block.members):
             found = [x for x in found if x not in near] + [block]
-    if reach is Reach.SEVERAL:
-        free = [x for x in seeds if not any(x in block.members for block in found)]
-        found = [_with_short(model, block, free) for block in found]
     return found
-
-
-def _with_short(model: pm.Model, block: Block, free: list[Any]) -> Block:
-    """With short variables that its factors see in one predictor more, as the logit of a zero."""
-    for x in free if block.sites else ():
-        with suppress(NotSitesError, NotConjugateError):
-            members = [*block.members, x]
-            wider = _grown(model, block.members[0], members, reach=Reach.SEVERAL)
-            kept = len(wider.observed) == len(block.observed)
-            block = wider if kept and len(wider.members) == len(members) else block
-    return block
 
 
 def _is_left(rv: Any, reasons: Mapping[str, ValueError]) -> bool:

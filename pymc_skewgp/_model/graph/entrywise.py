@@ -331,7 +331,7 @@ def checked_by_entry(log_prob: Any, x: Variable, broken: float = -np.inf) -> Any
         if node is None:
             return log_prob
         value, conditions = node.inputs[0], node.inputs[1:]
-        parts = [part for condition in conditions for part in parts_of(condition)]
+        parts = [part for condition in conditions for part in _parts(condition)]
         own = [part for part in parts if _depends(part, x)]
         others = [part for part in parts if part not in own]
         if others:
@@ -345,20 +345,20 @@ def _depends(graph: Variable, x: Variable) -> bool:
     return x in ancestors([graph])
 
 
-def parts_of(condition: Any) -> list[Any]:
+def _parts(condition: Any) -> list[Any]:
     """Conditions that one number is the conjunction of, each an array."""
     node = condition.owner
     if node is None:
         return [condition]
     if isinstance(node.op, basic.MakeVector | basic.Join):
-        return [part for v in node.inputs for part in parts_of(v)]
+        return [part for v in node.inputs for part in _parts(v)]
     whole = node.inputs[0]
     same = isinstance(node.op, basic.ScalarFromTensor | basic.TensorFromScalar)
     if isinstance(node.op, DimShuffle):
         same = condition.type.ndim <= whole.type.ndim
     if isinstance(node.op, CAReduce) and isinstance(node.op.scalar_op, scalar.AND):
         same = node.op.axis is None or len(node.op.axis) == whole.type.ndim
-    return parts_of(whole) if same else [condition]
+    return _parts(whole) if same else [condition]
 
 
 def _aligned(part: Any, ndim: int) -> Any:

@@ -16,10 +16,8 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.distribution import PartialObservedRV
-from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.graph.utils import MethodNotDefined
@@ -511,10 +509,7 @@ def _at_predictors(model: pm.Model, log_prob: Any, xs: list[Any], data: Any) -> 
             return None
         columns, etas = (list(x) for x in zip(*predictors, strict=True))
         try:
-            whole = log_prob
-            for own in [own for own in others if ndim == 1 and own.type.ndim == 0]:
-                whole = _with_one_each(whole, own, others.pop(own), [*others, data])
-            whole = entrywise.rebuilt(whole, others)
+            whole = entrywise.rebuilt(log_prob, others)
             for eta in etas:
                 whole = entrywise.checked_by_entry(whole, eta)
         except (ValueError, TypeError):  # of lengths that do not fit
@@ -524,34 +519,6 @@ def _at_predictors(model: pm.Model, log_prob: Any, xs: list[Any], data: Any) -> 
         ):
             return _Split(columns, etas, whole)
     return None
-
-
-def _with_one_each(log_prob: Any, x: Any, eta: Any, others: list[Any]) -> Any:
-    """A graph with an entry of `eta` for each observation in place of one number for all of them.
-
-    What is computed from the number alone has an axis of its own for the observations, of length 1,
-    where it meets what has them.
-    """
-    spread = {v for node, _ in affine.followed([log_prob], others) for v in node.outputs}
-    alone, ends = {x}, dict[Any, None]()
-    for node, places in affine.followed([log_prob], [x]):
-        if spread.isdisjoint(node.outputs):
-            alone.update(node.outputs)
-        else:
-            ends |= dict.fromkeys(own for i in places if (own := node.inputs[i]) in alone)
-    checks = [v for v in io_toposort([x], [log_prob]) if isinstance(v.op, CheckParameterValue)]
-    inputs = [v for node in checks for v in node.inputs[1:]]
-    conditions = [v for each in inputs for v in entrywise.parts_of(each) if x in ancestors([v])]
-    meets = any(own.type.ndim == 0 or not own.type.broadcastable[0] for own in ends)
-    conditions = [v for v in conditions if set(others).isdisjoint(ancestors([v]))]
-    if meets:
-        raise ValueError("the number meets observations without an axis for these.")
-    known = vectorize_graph([*ends, *conditions], {x: eta})
-    each = [own[:, 0] for own in known[: len(ends)]] + [pt.all(v) for v in known[len(ends) :]]
-    found = entrywise.rebuilt(log_prob, dict(zip([*ends, *conditions], each, strict=True)))
-    if x in ancestors([found]):
-        raise ValueError("a check is of the number and observations.")
-    return found
 
 
 def _columns(model: pm.Model, matrix: Any, axis: int) -> list[Any]:
