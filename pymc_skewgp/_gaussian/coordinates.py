@@ -420,6 +420,8 @@ class SiteSampler:
     tempers : bool
         Whether anything is: of factors that couple all coordinates draws that weigh little alike
         leave out what steps from them do not find, and errors do not say so.
+    by_tails : bool
+        Whether few draws, as those of one evidence of many, are no more than tails ask for.
     """
 
     proposal: DrawnInPairs
@@ -427,6 +429,7 @@ class SiteSampler:
     largest_unseen: float = LARGEST_UNSEEN
     more: int = 1
     tempers: bool = True
+    by_tails: bool = False
 
     @cached_property
     def collapsed(self) -> bool:
@@ -445,9 +448,9 @@ class SiteSampler:
         return self._draws(self._enough(n_draws), rng, both=False)
 
     def _enough(self, n_draws: int) -> int:
-        """Pairs for so many draws; few are of one evidence, as many as its tails ask for."""
+        """Pairs for so many draws."""
         most, n = self.more * n_draws, escalation.MIN_DRAWS
-        if n_draws > n or self.more == 1:
+        if n_draws > n or not self.by_tails:
             return most
         while n < most and self.proposal.unseen_share(n) > self.largest_unseen:
             n *= 2

@@ -192,7 +192,7 @@ def block_sampler(gaussian: CoordinateGaussian, blocks: Blocks) -> SiteSampler:
     several = [x for x in every if isinstance(x, SeveralBlock)]
     found = conditional_pairs(several[0], gaussian) if several and len(every) == 1 else None
     if found:
-        return SiteSampler(found, _SEVERAL, _MOST_UNSEEN, _MORE_OTHERS)
+        return SiteSampler(found, _SEVERAL, _MOST_UNSEEN, _MORE_OTHERS, by_tails=True)
     proposal = BlockPairs(gaussian, blocks).with_modes()
     if several:
         is_coupled = any(x.n_rows == 1 for x in several)
