@@ -423,6 +423,8 @@ class SiteSampler:
     tempers : bool
         Whether anything is: of factors that couple all coordinates draws that weigh little alike
         leave out what steps from them do not find, and errors do not say so.
+    by_tails : bool
+        Whether few draws, as those of one evidence of many, are no more than tails ask for.
     """
 
     proposal: DrawnInPairs
@@ -430,6 +432,7 @@ class SiteSampler:
     largest_unseen: float = LARGEST_UNSEEN
     more: int = 1
     tempers: bool = True
+    by_tails: bool = False
 
     @cached_property
     def collapsed(self) -> bool:
@@ -441,11 +444,20 @@ class SiteSampler:
 
     def members(self, n_pairs: int, rng: np.random.Generator) -> TruncatedDraws:
         """Both members of `n_pairs` pairs, each with its weight; of tempered draws one each."""
-        return self._draws(self.more * n_pairs, rng, both=True)
+        return self._draws(self._enough(n_pairs), rng, both=True)
 
     def singles(self, n_draws: int, rng: np.random.Generator) -> TruncatedDraws:
         """One member of each of `n_draws` pairs, with the weight of the pair."""
-        return self._draws(self.more * n_draws, rng, both=False)
+        return self._draws(self._enough(n_draws), rng, both=False)
+
+    def _enough(self, n_draws: int) -> int:
+        """Pairs for so many draws."""
+        most, n = self.more * n_draws, escalation.MIN_DRAWS
+        if n_draws > n or not self.by_tails:
+            return most
+        while n < most and self.proposal.unseen_share(n) > self.largest_unseen:
+            n *= 2
+        return n
 
     def _tempered(self, n_pairs: int, rng: np.random.Generator) -> escalation.SamplingResult:
         """Tempered draws; by a surrogate, where this leaves weights that are nearly equal."""

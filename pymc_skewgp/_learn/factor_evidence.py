@@ -16,6 +16,7 @@ from pymc_skewgp._gaussian.blocks.ep import (
 )
 from pymc_skewgp._gaussian.blocks.pairs import singles_side_by_side
 from pymc_skewgp._gaussian.blocks.rows import Pattern
+from pymc_skewgp._gaussian.blocks.several import fit_several, sites_together
 from pymc_skewgp._gaussian.coordinate_gaussian import (
     SiteMarginals,
     coordinate_gaussian,
@@ -44,6 +45,7 @@ from pymc_skewgp._learn.factor_rows import (
     through_noise,
 )
 from pymc_skewgp._observations.sites import SitesGiven, joined_sites
+from pymc_skewgp._posterior.blocks_at import LearntSeveral
 from pymc_skewgp._posterior.evidence_gradient import (
     EP_TOLERANCE,
     EvidenceByEP,
@@ -155,11 +157,21 @@ _DRAWS = 1024
 
 def n_together(terms: FactorTerms | FieldTerms, sites: SitesGiven | None) -> int:
     """How many such terms go side by side."""
-    if isinstance(terms, FieldTerms) or (sites is not None and sites.several):
+    if isinstance(terms, FieldTerms):
         return 1
     n, r = terms.factor.shape
-    r -= OwnCoordinates.of(terms).size
+    if sites is not None and sites.several:
+        if not _of_one_kind(n, sites):
+            return 1
+    else:
+        r -= OwnCoordinates.of(terms).size
     return max(2, _ROWS_TOGETHER // n) if n * r * r <= _MOST_OPERATIONS else 1
+
+
+def _of_one_kind(n: int, sites: SitesGiven) -> bool:
+    """Whether all of n predictors are of observations of several each, of one kind."""
+    own = sites.several[0]
+    return own.size > 1 and own.size * own.width == n
 
 
 class Drawn(NamedTuple):
@@ -206,14 +218,14 @@ def drawn_together(
 
 def _ends(
     known: Sequence[Known], start: FactorStart
-) -> tuple[list[FactorStart | None], "_RowsTogether", SideBySide] | None:
+) -> tuple[list[FactorStart | None], "_RowsTogether | _SeveralTogether", SideBySide] | None:
     if len(known) < 2:
-        return None  # as of several predictors
-    rows = _RowsTogether(known, start)
+        return None
+    several = known[0][1] is not None and known[0][1].several
+    rows = (_SeveralTogether if several else _RowsTogether)(known, start)
     try:
         with no_warnings(), np.errstate(all="ignore"):
-            given = rows.factor[..., rows.own.size :], rows, rows.counts, rows.begun
-            fits = fit_side_by_side(*given, tol=VALUE_TOLERANCE, max_sweeps=_SWEEPS_TOGETHER)
+            fits = rows.fit()
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return None
     done = (fits.residual < VALUE_TOLERANCE) & np.isfinite(fits.log_prob)
@@ -221,18 +233,21 @@ def _ends(
     return ends, rows, fits
 
 
+def _stacked(each: Sequence[FactorTerms]) -> FactorTerms:
+    """With one more axis, the first."""
+    most = max(t.factor.shape[1] for t in each)
+    zeros = [np.zeros((len(t.factor), most - t.factor.shape[1])) for t in each]
+    wide = [t._replace(factor=np.hstack([t.factor, x])) for t, x in zip(each, zeros, strict=True)]
+    return FactorTerms(*map(np.stack, zip(*wide, strict=True)))
+
+
 class _RowsTogether:
     """Rows and sites of several hyperparameters, one after the other: `TiltedMoments` of all."""
 
     def __init__(self, known: Sequence[Known], start: FactorStart) -> None:
-        self._terms = each = [terms for terms, _ in known]
+        self._terms = [terms for terms, _ in known]
         n = len(known)
-        most = max(t.factor.shape[1] for t in each)
-        zeros = [np.zeros((len(t.factor), most - t.factor.shape[1])) for t in each]
-        wide = [
-            t._replace(factor=np.hstack([t.factor, x])) for t, x in zip(each, zeros, strict=True)
-        ]
-        self._all = terms = FactorTerms(*map(np.stack, zip(*wide, strict=True)))
+        self._all = terms = _stacked(self._terms)
         self.own, self.shape = OwnCoordinates.of(terms), terms.offset.shape
         own = self.own
         self.factor = terms.factor[..., own.order]
@@ -249,6 +264,11 @@ class _RowsTogether:
         begun = np.tile(tau, (n, 1)), np.tile(nu, (n, 1))
         set_points(terms, *begun)
         self.begun = through_noise(*begun, own.noise)
+
+    def fit(self) -> SideBySide:
+        """EP of all."""
+        given = self.factor[..., self.own.size :], self, self.counts, self.begun
+        return fit_side_by_side(*given, tol=VALUE_TOLERANCE, max_sweeps=_SWEEPS_TOGETHER)
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `TiltedMoments`."""
@@ -315,6 +335,35 @@ class _RowsTogether:
             missing += (part.counts * lost**2).reshape(len(tau), -1).sum(axis=1)
         set_points(self._all, tau, nu)
         return tau, nu, np.sqrt(missing)
+
+
+class _SeveralTogether:
+    """Observations of several predictors of several hyperparameters, one after the other."""
+
+    def __init__(self, known: Sequence[Known], start: FactorStart) -> None:
+        self._terms = [terms for terms, _ in known]
+        self._factor = _stacked(self._terms).factor
+        sites = [own.several[0] for _, own in known if own is not None]
+        each = [LearntSeveral(x, t.offset) for x, t in zip(sites, self._terms, strict=True)]
+        self._sites = sites_together(each, alike=not sites[0].has_parameters)
+        ((tau, nu),) = start.sites
+        self._begun = np.tile(tau, (len(known), 1)), np.tile(nu, (len(known), 1))
+
+    def fit(self) -> SideBySide:
+        """EP of all."""
+        given = self._factor, self._sites, self._begun
+        return fit_several(*given, tol=VALUE_TOLERANCE, max_sweeps=_SWEEPS_TOGETHER)
+
+    def start(self, fits: SideBySide, p: int, patterns: list[Pattern | None]) -> FactorStart:
+        """Where that at one of the hyperparameters has ended."""
+        sites = [(fits.tau[p], fits.nu[p])]
+        return FactorStart(self._terms[p], sites, None, patterns, float(fits.log_prob[p]))
+
+    def drawn(
+        self, fits: SideBySide, n_pairs: int, rngs: Sequence[np.random.Generator]
+    ) -> list[Drawn | None]:
+        """None: how many draws are enough depends on the weights of each."""
+        return [None] * len(rngs)
 
 
 class SitesByEP(EvidenceByEP):

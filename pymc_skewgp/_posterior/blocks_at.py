@@ -122,7 +122,7 @@ class LearntSeveral(SeveralSites):
         """Of the sum of weights (N, n) times log p, at predictors less their offset."""
         if not self._sites.has_parameters:
             return []
-        return self._sites.in_parameters(self._offset + eta, weights)
+        return self._sites.in_parameters(self.offset + eta, weights)
 
 
 class LearntRepeats(FunctionSites):

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from pymc_skewgp._gaussian.blocks.ep import Blocks, LocalBlocks
-from pymc_skewgp._gaussian.blocks.groups import times
+from pymc_skewgp._gaussian.blocks.groups import slices_of, times
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.sequential import FieldSampler
 from pymc_skewgp._gaussian.blocks.several import SeveralBlock
@@ -38,8 +38,9 @@ _OF_PRIOR = 0.1
 _NOTHING = -1e300
 # Of a correlation matrix, which makes it regular; root of a diagonal that the identity is lost in.
 _RIDGE, _LARGE = 1e-15, 1e6
-# Numbers of the precisions of all draws at a time.
-_AT_ONCE = 2**21
+# Numbers of the precisions of draws at a time, which stay in the cache, and these at least; rows of
+# a triangle that is not halved.
+_AT_ONCE, _LEAST_DRAWS, _FEW = 2**17, 32, 4
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,11 @@ class ConditionalPairs(DrawnInPairs):
         white, inner = ndtri(points[:m]), ndtri(points[m:-2])
         off = np.where(points[-2] < _OF_PRIOR, white, q.spread @ white)
         centre = np.where(points[-2] < _OF_PRIOR, 0.0, q.mean[:, None])
-        members, logs = [], []
-        for sign in (1.0, -1.0):
-            c, log_evidence = self._given(centre + sign * off, sign * inner)
-            log_ratio = q.log_over_prior(c[self.others])
-            of_both = np.logaddexp(np.log1p(-_OF_PRIOR) + log_ratio, np.log(_OF_PRIOR))
-            members.append(c)
-            logs.append(log_evidence - of_both)
-        return Pairs(*members, *logs)
+        both = np.hstack([centre + off, centre - off])
+        c, log_evidence = self._given(both, np.hstack([inner, -inner]))
+        log_ratio = q.log_over_prior(both)
+        of_both = np.logaddexp(np.log1p(-_OF_PRIOR) + log_ratio, np.log(_OF_PRIOR))
+        return Pairs(*np.hsplit(c, 2), *np.split(log_evidence - of_both, 2))
 
     def _given(self, others: FloatArray, white: FloatArray) -> tuple[FloatArray, FloatArray]:
         """All coordinates of draws of the others, as columns, and log evidences given these."""
@@ -102,7 +100,7 @@ class ConditionalPairs(DrawnInPairs):
         c[self.others] = others
         factor, place = self.block.predictors.rows(), self.block.gaussian_in
         rows = factor[place :: self.block.width][:, self.inner]
-        size = max(1, _AT_ONCE // max(r * max(r, len(rows)), 1))
+        size = max(_LEAST_DRAWS, _AT_ONCE // max(r * max(r, len(rows)), 1))
         for some in (slice(i, i + size) for i in range(0, n_draws, size)):
             eta = (factor[:, self.others] @ others[:, some]).T
             with np.errstate(all="ignore"):
@@ -129,7 +127,11 @@ def _factorised(rows: FloatArray, bend: FloatArray) -> tuple[FloatArray, FloatAr
     large that the identity is lost in it, by QR of the rows, of whose roots less is lost.
     """
     r = rows.shape[1]
-    precision = rows.T @ (bend[:, :, None] * rows) + np.eye(r)
+    precision = np.broadcast_to(np.eye(r).ravel(), (len(bend), r * r)).copy()
+    for some in slices_of(len(rows), _AT_ONCE // r**2):  # products of many draws are one
+        own = rows[some]
+        precision += bend[:, some] @ (own[:, :, None] * own[:, None]).reshape(len(own), -1)
+    precision = precision.reshape(-1, r, r)
     scale = np.sqrt(precision.diagonal(axis1=1, axis2=2))
     precision /= scale[:, :, None] * scale[:, None, :]
     precision += _RIDGE * np.eye(r)
@@ -141,7 +143,7 @@ def _factorised(rows: FloatArray, bend: FloatArray) -> tuple[FloatArray, FloatAr
         precision[large] = np.eye(r)
         chol = np.linalg.cholesky(precision)
     log_det = 2.0 * np.log(scale * chol.diagonal(axis1=1, axis2=2)).sum(axis=1)
-    back = np.linalg.inv(chol).swapaxes(1, 2) / scale[:, :, None]
+    back = _inverse(chol).swapaxes(1, 2) / scale[:, :, None]
     if large.any():
         tall = np.sqrt(np.maximum(bend[large], 0.0))[:, :, None] * rows
         eye = np.broadcast_to(np.eye(r), (len(tall), r, r))
@@ -149,6 +151,18 @@ def _factorised(rows: FloatArray, bend: FloatArray) -> tuple[FloatArray, FloatAr
         log_det[large] = 2.0 * np.log(np.abs(upper.diagonal(axis1=1, axis2=2))).sum(axis=1)
         back[large] = np.linalg.inv(upper)
     return back, log_det
+
+
+def _inverse(lower: FloatArray) -> FloatArray:
+    """Of lower triangular matrices, by halves: NumPy knows no triangles, and takes three times."""
+    half = lower.shape[1] // 2
+    if half < _FEW:
+        return np.linalg.inv(lower)
+    found = np.zeros_like(lower)
+    found[:, :half, :half] = first = _inverse(lower[:, :half, :half])
+    found[:, half:, half:] = last = _inverse(lower[:, half:, half:])
+    found[:, half:, :half] = -(last @ lower[:, half:, :half]) @ first
+    return found
 
 
 def conditional_pairs(block: SeveralBlock, gaussian: CoordinateGaussian) -> ConditionalPairs | None:
@@ -180,7 +194,7 @@ def block_sampler(gaussian: CoordinateGaussian, blocks: Blocks) -> SiteSampler:
     several = [x for x in every if isinstance(x, SeveralBlock)]
     found = conditional_pairs(several[0], gaussian) if several and len(every) == 1 else None
     if found:
-        return SiteSampler(found, _SEVERAL, _MOST_UNSEEN, _MORE_OTHERS)
+        return SiteSampler(found, _SEVERAL, _MOST_UNSEEN, _MORE_OTHERS, by_tails=True)
     proposal = BlockPairs(gaussian, blocks).with_modes()
     if isinstance(gaussian, FieldGaussian):
         return FieldSampler(proposal)

@@ -277,49 +277,76 @@ def fit_side_by_side(
     numpy.linalg.LinAlgError
         Where the Gaussian of one is none.
     """
-    tau, nu = begun
-    damping, previous = np.ones(len(factor)), np.full(len(factor), np.inf)
-    mean, variance, constant = np.empty(tau.shape), np.empty(tau.shape), np.empty(len(factor))
-    for sweep in range(1, max_sweeps + 1):
+    shape, mean, variance = begun[0].shape, np.empty(begun[0].shape), np.empty(begun[0].shape)
+    constant = np.empty(len(factor))
+
+    def sweep(tau: FloatArray, nu: FloatArray) -> Swept:
         white = []
         for p, (loadings, own) in enumerate(zip(factor, counts, strict=True)):
-            known = _white_marginals(loadings, own * tau[p], own * nu[p])
-            mean[p], variance[p], constant[p] = known[1:]
-            white.append(known[0])
+            gram = dsyrk(1.0, loadings.T * np.sqrt(own * tau[p]), lower=1)
+            known, mean[p], constant[p] = white_marginals(loadings, gram, own * nu[p])
+            variance[p] = np.maximum(np.einsum("ij,ij->j", known, known), 1e-300)
+            white.append(known)
         flat = (x.ravel() for x in (mean, variance, tau, nu, LEAST_CAVITY / variance))
         new = next_sites(sites, *flat)
-        new_tau, new_nu = new.tau.reshape(tau.shape), new.nu.reshape(tau.shape)
+        new_tau, new_nu = new.tau.reshape(shape), new.nu.reshape(shape)
         drawn = counts * (new_nu - nu - (new_tau - tau) * mean)
         step = np.array([own @ to for own, to in zip(white, drawn, strict=True)])
-        gap = (counts * new.variance_gap.reshape(tau.shape)).sum(axis=1)
-        residual = gap + (step**2).sum(axis=1)
-        moves = ~(residual < tol)
-        if not moves.any() or sweep == max_sweeps:
+        gap = (counts * new.variance_gap.reshape(shape)).sum(axis=1)
+        log_scales = new.log_scales(tau.ravel(), nu.ravel()).reshape(shape)
+        log_prob = (counts * log_scales).sum(axis=1) + constant
+        return Swept(new_tau, new_nu, gap + (step**2).sum(axis=1), log_prob)
+
+    return SideBySide(*damped(sweep, *begun, tol=tol, max_sweeps=max_sweeps), mean, variance)
+
+
+class Swept(NamedTuple):
+    """Sites that a sweep of P problems finds, and what the old ones are; see `SideBySide`."""
+
+    tau: FloatArray
+    nu: FloatArray
+    residual: FloatArray
+    log_prob: FloatArray
+
+
+def damped(
+    sweep: Callable[[FloatArray, FloatArray], Swept],
+    tau: FloatArray,
+    nu: FloatArray,
+    *,
+    tol: float,
+    max_sweeps: int,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Sweeps of many problems until all are done: tau, nu, log evidences and residuals."""
+    damping, previous = np.ones(len(tau)), np.full(len(tau), np.inf)
+    for left in range(max_sweeps - 1, -1, -1):
+        new = sweep(tau, nu)
+        moves = ~(new.residual < tol)
+        if not (left and moves.any()):
             break
-        rises = moves & ~(residual <= previous)
+        rises = moves & ~(new.residual <= previous)
         damping[rises] = np.maximum(_LEAST_DAMPING, 0.7 * damping[rises])
-        previous = residual
+        previous = new.residual
         share = np.where(moves, damping, 0.0)[:, None]
-        tau, nu = tau + share * (new_tau - tau), nu + share * (new_nu - nu)
-    log_scales = new.log_scales(tau.ravel(), nu.ravel()).reshape(tau.shape)
-    log_prob = (counts * log_scales).sum(axis=1) + constant
-    return SideBySide(tau, nu, log_prob, residual, mean, variance)
+        tau, nu = tau + share * (new.tau - tau), nu + share * (new.nu - nu)
+    return tau, nu, new.log_prob, new.residual
 
 
-def _white_marginals(
-    factor: FloatArray, tau: FloatArray, nu: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray, float]:
-    """With L L' = I + F'TF: L^-1 F', marginals of F c under these sites, and the log constant."""
-    precision = dsyrk(1.0, factor.T * np.sqrt(tau), lower=1)
-    precision[np.diag_indices_from(precision)] += 1.0
-    chol, info = dpotrf(precision, lower=1, clean=0, overwrite_a=1)
+def white_marginals(
+    factor: FloatArray, gram: FloatArray, nu: FloatArray
+) -> tuple[FloatArray, FloatArray, float]:
+    """With L L' = I + `gram`: L^-1 F', the mean of F c under sites, and the log constant.
+
+    The lower triangle of `gram` is overwritten.
+    """
+    gram[np.diag_indices_from(gram)] += 1.0
+    chol, info = dpotrf(gram, lower=1, clean=0, overwrite_a=1)
     if info:
         raise np.linalg.LinAlgError("the precision of the coordinates is not positive definite")
     white = dtrsm(1.0, chol, factor.T, lower=1)
     pull = white @ nu
-    variance = np.maximum(np.einsum("ij,ij->j", white, white), 1e-300)
     constant = 0.5 * float(pull @ pull) - float(np.log(chol.diagonal()).sum())
-    return white, pull @ white, variance, constant
+    return white, pull @ white, constant
 
 
 # Few of many rows, with EP's Gaussian sites in place of all others.

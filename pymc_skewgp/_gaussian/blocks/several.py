@@ -6,15 +6,16 @@ arXiv:1301.2294). These are found by a tensor rule of Gauss and Hermite about th
 product, in units of its curvature there (Naylor & Smith 1982, doi:10.2307/2347999).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from pymc_skewgp._gaussian.blocks.ep import SideBySide, Swept, damped, white_marginals
 from pymc_skewgp._gaussian.blocks.groups import (
     PREDICTORS,
     DenseRows,
@@ -33,6 +34,8 @@ from pymc_skewgp._validation import FloatArray
 # First derivatives in all predictors, (..., n K), and second ones, (..., n, K, K).
 SeveralSlopes = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
+# Place of the derivatives among the functions of sites.
+_SLOPES = 1
 # Nodes an axis by the number of predictors, and of others up to the last number.
 _NODES, _FEWER, _MOST = {2: 7, 3: 5}, 3, 6
 # Nodes of one predictor beside a Gaussian one, about the cavity and about its own moments.
@@ -73,24 +76,26 @@ class SeveralSites:
         width: int,
         gaussian_in: int | None = None,
     ) -> None:
-        self._functions, self._offset = (log_prob, slopes, first), offset
+        self.functions: tuple[Callable[[FloatArray], Any], ...] = (log_prob, slopes, first)
+        self.offset = offset
         self.gaussian_in = gaussian_in
         self.shape = offset.size // width, width
 
     def log_prob(self, eta: FloatArray) -> FloatArray:
         """Log p of each observation, for predictors of shape (N, n K)."""
         with np.errstate(all="ignore"):
-            return self._functions[0](self._offset + eta)
+            return np.asarray(self.functions[0](self.offset + eta))
 
     def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Its derivatives."""
         with np.errstate(all="ignore"):
-            return self._functions[1](self._offset + eta)
+            found: tuple[FloatArray, FloatArray] = self.functions[_SLOPES](self.offset + eta)
+            return found
 
     def first(self, eta: FloatArray) -> FloatArray:
         """The first of them alone."""
         with np.errstate(all="ignore"):
-            return self._functions[2](self._offset + eta)
+            return np.asarray(self.functions[2](self.offset + eta))
 
     def log_probs(self, groups: slice, eta: FloatArray) -> FloatArray:
         """Of all observations, shape (n, N), for predictors of shape (n, K, N)."""
@@ -98,9 +103,38 @@ class SeveralSites:
 
     def slopes_at(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Gradient and minus second derivatives at (..., n, K); 0 where they are no numbers."""
-        first, second = self.slopes(eta.reshape(-1, self._offset.size))
+        first, second = self.slopes(eta.reshape(-1, self.offset.size))
         first, bends = first.reshape(eta.shape), -second.reshape(*eta.shape, eta.shape[-1])
         return np.where(np.isfinite(first), first, 0.0), np.where(np.isfinite(bends), bends, 0.0)
+
+
+def sites_together(each: Sequence[SeveralSites], alike: bool) -> SeveralSites:
+    """Those of one problem after the other; `alike` where they differ by their offsets alone."""
+    n, k = each[0].shape
+    offset = np.concatenate([own.offset for own in each])
+
+    def joined(place: int) -> Callable[[FloatArray], Any]:
+        def call(eta: FloatArray) -> Any:
+            rows = eta.reshape(-1, len(each), n * k)
+            if alike:
+                known = [each[0].functions[place](rows.reshape(-1, n * k))]
+            else:
+                own = rows.swapaxes(0, 1).copy()
+                known = [x.functions[place](y) for x, y in zip(each, own, strict=True)]
+            if place != _SLOPES:
+                return _of_all(known, len(rows))
+            return tuple(_of_all(x, len(rows)) for x in zip(*known, strict=True))
+
+        return call
+
+    return SeveralSites(joined(0), joined(1), joined(2), offset, k, each[0].gaussian_in)
+
+
+def _of_all(parts: Sequence[FloatArray], n: int) -> FloatArray:
+    """Values (n, ...) of each problem, or (n P, ...) of all of them, as one array."""
+    found = parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
+    rest = parts[0].shape[2:]
+    return found.reshape(n, -1, *rest)
 
 
 class SeveralGradient(NamedTuple):
@@ -160,6 +194,14 @@ class _Tilted(NamedTuple):
         return cls(log_mass, mean, cov, nodes, weights)
 
 
+class _Step(NamedTuple):
+    """Of each observation: see `Tilts`."""
+
+    gap: FloatArray
+    pull: FloatArray
+    log_scales: FloatArray
+
+
 class SeveralBlock(GroupBlock):
     """Observations of several predictors each under factors, with EP's approximation of these.
 
@@ -184,7 +226,9 @@ class SeveralBlock(GroupBlock):
         super().__init__(DenseRows(factor, k), sites)
         self.width, self.gaussian_in = k, sites.gaussian_in
         self.tau, self.nu = np.zeros(n * k * k), np.zeros(n * k)
+        # In later sweeps nodes are about where they were: a mode, or moments, of the last one.
         self._mode: FloatArray | None = None
+        self._last: tuple[FloatArray, FloatArray] | None = None
 
     @property
     def precisions(self) -> FloatArray:
@@ -227,8 +271,11 @@ class SeveralBlock(GroupBlock):
 
     def place(self, mean: FloatArray, spread: FloatArray) -> None:
         """Find the marginals of N(mean, spread spread')."""
-        self._mean = (self.predictors.rows() @ mean).reshape(self._sites.shape)
-        self._cov = self.predictors.covariances(spread)
+        self.set_marginals(self.predictors.rows() @ mean, self.predictors.covariances(spread))
+
+    def set_marginals(self, mean: FloatArray, cov: FloatArray) -> None:
+        """Means of the predictors, in any shape, and covariances of those of each observation."""
+        self._mean, self._cov = mean.reshape(self._sites.shape), cov
         variance = np.einsum("ijj->ij", self._cov)
         ridge = _RIDGE * variance.mean(axis=1, keepdims=True) + 1e-300
         np.einsum("ijj->ij", self._cov)[:] += ridge
@@ -237,6 +284,22 @@ class SeveralBlock(GroupBlock):
     def tilt(self, mean: FloatArray, spread: FloatArray) -> Tilts:
         """See `RowBlock`; the moments of an observation's predictors are those of all together."""
         self.place(mean, spread)
+        step = self.step()
+        pull = self.predictors.pull(step.pull)
+        return Tilts(float(step.gap.sum()), pull, float(step.log_scales.sum()), self.remember())
+
+    @property
+    def marginals(self) -> tuple[FloatArray, FloatArray]:
+        """Means and variances of the predictors."""
+        return self._mean, self._variance
+
+    @property
+    def next(self) -> tuple[FloatArray, FloatArray]:
+        """Tau and nu that the last step has found."""
+        return self._new
+
+    def step(self) -> _Step:
+        """Find the next sites, from the marginals as they are."""
         old, cavity = self._of_predictors(self.tau, self.nu), self._cavity()
         tilted = self._tilted(cavity)
         precision, shift = _matching(cavity, tilted)
@@ -244,12 +307,11 @@ class SeveralBlock(GroupBlock):
         pull = shift - old.shift - times(precision - old.precision, self._mean)
         scale = np.sqrt(cavity.marginal)
         relative = tilted.cov / (scale[:, :, None] * scale[:, None, :])
-        gap = float(np.abs(np.log(np.linalg.eigvalsh(relative))).sum())
+        gap = np.abs(np.log(np.linalg.eigvalsh(relative))).sum(axis=1)
         # Mass of the cavity times the unscaled site.
         centre, marginal = (times(cavity.inverse, x) for x in (cavity.mean, self._mean))
         log_mass = np.log(cavity.marginal) + old.shift * self._mean + centre * (marginal - centre)
-        log_scales = float(tilted.log_mass.sum() - 0.5 * log_mass.sum())
-        return Tilts(gap, self.predictors.pull(pull), log_scales, self.remember())
+        return _Step(gap, pull, tilted.log_mass - 0.5 * log_mass.sum(axis=1))
 
     def target(self) -> Target:
         """See `SiteSteps`: log p of an observation is shared out among its predictors.
@@ -336,7 +398,8 @@ class SeveralBlock(GroupBlock):
     def _given_others(self, cavity: _Cavity) -> tuple[FloatArray, FloatArray]:
         """The same by nodes of the other predictors, the last one Gaussian given these.
 
-        About the cavity's mean first, and then about the moments that these nodes find.
+        About the cavity's mean first, and then about the moments that these nodes find; in later
+        sweeps about those of the last one, where they are near.
         """
         place, k = self.gaussian_in, self.width
         others = [i for i in range(k) if i != place]
@@ -345,7 +408,12 @@ class SeveralBlock(GroupBlock):
         variance = cov[:, place, place] - (gain * cov[:, others, place]).sum(axis=1)
         chol = np.linalg.cholesky(cov[:, others][:, :, others])
         centre, root = np.zeros((len(cov), k - 1)), np.broadcast_to(np.eye(k - 1), chol.shape)
-        for last, size in enumerate((_FIRST, _THEN)):
+        sizes = [_FIRST, _THEN]
+        if self._last is not None:
+            before = self._last[0] - cavity.mean[:, others]
+            centre = np.linalg.solve(chol, before[..., None])[..., 0]
+            root, sizes = np.linalg.solve(chol, self._last[1]), sizes[1:]
+        for size in sizes:
             white, logs = _nodes_about(centre, root, size if k == 2 else None)
             eta = np.empty((len(white), *cavity.mean.shape))
             eta[..., others] = off = times(chol, white)
@@ -357,9 +425,13 @@ class SeveralBlock(GroupBlock):
             eta[..., place] += left * slope
             logs += self._sites.log_prob(eta.reshape(len(eta), -1))
             logs += 0.5 * (np.log(left / variance) - (left * slope) ** 2 / variance)
-            if not last:
-                found = _Tilted.of(white, logs)
-                centre, root = found.mean, np.linalg.cholesky(found.cov + _RIDGE * np.eye(k - 1))
+            found = _Tilted.of(white, logs)
+            new = found.mean, np.linalg.cholesky(found.cov + _RIDGE * np.eye(k - 1))
+            if size == _THEN and self._last is not None and _are_apart((centre, root), new):
+                self._last = None
+                return self._given_others(cavity)
+            centre, root = new
+        self._last = cavity.mean[:, others] + times(chol, centre), chol @ root
         # Three nodes have the moments of a Gaussian.
         inner, log_inner = _rule(1, 3)
         eta = np.repeat(eta[None], 3, axis=0)
@@ -423,6 +495,48 @@ class SeveralBlock(GroupBlock):
         return [slice(None)]
 
 
+def fit_several(
+    factor: FloatArray,
+    sites: SeveralSites,
+    begun: tuple[FloatArray, FloatArray],
+    *,
+    tol: float,
+    max_sweeps: int,
+) -> SideBySide:
+    """See `fit_side_by_side`; `sites` are those of all problems.
+
+    Parameters
+    ----------
+    factor : ndarray, shape (P, n K, r)
+    sites : SeveralSites
+    begun : tuple of ndarray, shape (P, n K^2) and (P, n K)
+    tol, max_sweeps
+        See `fit_blocks`.
+    """
+    size, rows, r = factor.shape
+    k = sites.shape[1]
+    block = SeveralBlock(factor.reshape(-1, r), sites)
+
+    def sweep(tau: FloatArray, nu: FloatArray) -> Swept:
+        block.tau, block.nu = tau.ravel(), nu.ravel()
+        each = factor.reshape(size, -1, k, r)
+        weighted = (tau.reshape(size, -1, k, k) @ each).reshape(factor.shape)
+        mean, constant, white = np.empty((size, rows)), np.empty(size), np.empty(factor.shape)
+        for p, (loadings, other) in enumerate(zip(factor, weighted, strict=True)):
+            own, mean[p], constant[p] = white_marginals(loadings, loadings.T @ other, nu[p])
+            white[p] = own.T
+        groups = white.reshape(-1, k, r)
+        block.set_marginals(mean, groups @ groups.swapaxes(1, 2))
+        found = block.step()
+        step = (found.pull.reshape(size, 1, -1) @ white)[:, 0]
+        gap, log_scales = (x.reshape(size, -1).sum(axis=1) for x in (found.gap, found.log_scales))
+        new_tau, new_nu = (x.reshape(size, -1) for x in block.next)
+        return Swept(new_tau, new_nu, gap + (step**2).sum(axis=1), log_scales + constant)
+
+    ended = damped(sweep, *begun, tol=tol, max_sweeps=max_sweeps)
+    return SideBySide(*ended, *(x.reshape(size, rows) for x in block.marginals))
+
+
 def _matching(cavity: _Cavity, tilted: _Tilted) -> tuple[FloatArray, FloatArray]:
     """Precision and shift of the sites by which cavity times site has the tilted moments."""
     inverse = np.linalg.inv(tilted.cov)
@@ -438,6 +552,13 @@ def _clipped(matrices: FloatArray, least: float, most: float) -> FloatArray:
     values, vectors = np.linalg.eigh(matrices)
     values = np.clip(values, least, most)
     return np.asarray((vectors * values[:, None]) @ vectors.swapaxes(1, 2))
+
+
+def _are_apart(one: tuple[FloatArray, FloatArray], other: tuple[FloatArray, FloatArray]) -> bool:
+    """Whether any of two rows of Gaussians, by means and roots, are more than a deviation apart."""
+    inverse = np.linalg.inv(one[1])
+    off, ratio = times(inverse, other[0] - one[0]), np.abs(np.linalg.det(inverse @ other[1]))
+    return bool((np.abs(off) > 1.0).any() or (np.abs(np.log(ratio)) > np.log(2.0)).any())
 
 
 def _nodes_about(
