@@ -732,11 +732,9 @@ class FieldBlock(RowBlock):
 
         `factor` is that of the block, with columns in the order of the draws.
         """
-        whole = slice(None) if not self.sites.divisible else rows
-        eta = factor[whole] @ off + self._mean[whole, None]
+        eta = factor[rows] @ off + self._mean[rows, None]
         with np.errstate(over="ignore"):
             found = self._log_prob(rows, eta)
-        eta = eta if self.sites.divisible else eta[rows]
         found -= (self.nu[rows] - 0.5 * self.tau[rows] * eta.T) * eta.T
         return np.asarray((found * np.broadcast_to(self._counts, self.n_rows)[rows]).sum(axis=1))
 
@@ -744,7 +742,9 @@ class FieldBlock(RowBlock):
         if self.sites.divisible:
             assert isinstance(self.sites, RowSites)
             return self.sites.some(rows).log_prob(slice(None), eta.T)
-        return self.sites.log_prob(slice(None), eta.T)[:, rows]
+        every = np.repeat(self._mean[None], eta.shape[1], axis=0)  # functions are of all rows
+        every[:, rows] = eta.T
+        return self.sites.log_prob(slice(None), every)[:, rows]
 
     def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
         every = np.zeros(self.pattern.shape[0])

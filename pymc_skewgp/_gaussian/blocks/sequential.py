@@ -20,7 +20,12 @@ from pymc_skewgp._gaussian.blocks.ep import LocalBlocks
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.compiled.sparse import solve_transposed
 from pymc_skewgp._gaussian.coordinates import SiteSampler
-from pymc_skewgp._gaussian.escalation import MIN_DRAWS, N_REPLICATES, SamplingResult
+from pymc_skewgp._gaussian.escalation import (
+    MIN_DRAWS,
+    N_REPLICATES,
+    SamplingResult,
+    pilot_log_weights,
+)
 from pymc_skewgp._gaussian.sparse import FieldGaussian
 from pymc_skewgp._gaussian.weights import (
     Estimate,
@@ -31,8 +36,10 @@ from pymc_skewgp._gaussian.weights import (
     systematic_resample,
 )
 
-# Parts of the rows; relative ESS below which draws are resampled.
-_PARTS, _UNEQUAL = 32, 0.5
+# Relative ESS below which draws are resampled. Pairs whose log weights say how unequal those of
+# draws are, parts for a variance of 1, and fewest and most of them.
+_UNEQUAL = 0.5
+_PILOT, _PARTS, _FEWEST, _MOST = 128, 6.0, 6, 64
 
 
 @dataclass(frozen=True)
@@ -46,11 +53,18 @@ class FieldSampler(SiteSampler):
         assert isinstance(blocks, LocalBlocks)
         if len(gaussian.prior.ties):  # which have no part that comes first
             return super()._tempered(n_pairs, rng)
-        return drawn_in_parts(gaussian, blocks.blocks, n_pairs, rng)
+        pilot = pilot_log_weights(self.proposal, _PILOT, rng.spawn(1)[0])
+        variance = np.var(pilot[np.isfinite(pilot)]) if np.isfinite(pilot).any() else np.inf
+        n_parts = int(np.clip(_PARTS * variance, _FEWEST, _MOST))
+        return drawn_in_parts(gaussian, blocks.blocks, n_pairs, n_parts, rng)
 
 
 def drawn_in_parts(
-    gaussian: FieldGaussian, blocks: Sequence[Any], n_draws: int, rng: np.random.Generator
+    gaussian: FieldGaussian,
+    blocks: Sequence[Any],
+    n_draws: int,
+    n_parts: int,
+    rng: np.random.Generator,
 ) -> SamplingResult:
     """Draws of the coordinates, in independent replicates.
 
@@ -60,14 +74,14 @@ def drawn_in_parts(
         EP's, with the sites of the blocks.
     blocks : sequence of FieldBlock
         After EP.
-    n_draws : int
+    n_draws, n_parts : int
     rng : numpy.random.Generator
     """
     chol, size = gaussian.chol, -(-max(n_draws, MIN_DRAWS) // N_REPLICATES)
     d = chol.place.size
     factors = [_in_order(block.factor, chol.place) for block in blocks]
     known = [_last_entries(factor, d) for factor in factors]
-    cuts = np.quantile(np.concatenate(known), np.linspace(0.0, 1.0, _PARTS + 1)[1:-1])
+    cuts = np.quantile(np.concatenate(known), np.linspace(0.0, 1.0, n_parts + 1)[1:-1])
     cuts = np.unique(np.concatenate([[0, d], cuts.astype(np.intp)]))
     off = np.zeros((d, N_REPLICATES * size))
     log_weights = np.zeros((N_REPLICATES, size))
