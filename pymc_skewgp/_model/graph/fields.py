@@ -9,6 +9,7 @@ code of its own: random walks, autoregressions, areas and effects are all the sa
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -167,27 +168,28 @@ def _pattern(
     """Places of the entries of A and of Q; None where some rows have many."""
     used = set(graph_inputs([eta, slope]))
     inputs = [value for value in model.value_vars if value in used]
-    function = plain_function([*inputs, z], [eta, slope])
     rng, start = np.random.default_rng(_SEED), model.initial_point() if inputs else {}
     given = [start[x.name] for x in inputs]
     given = [x + _SPREAD * rng.normal(size=x.shape) if x.dtype.kind == "f" else x for x in given]
-    with np.errstate(all="ignore"):
-        origin = function(*given, np.zeros(singles.size))
-
-        def linear(which: int) -> Linear:
-            return lambda many: np.stack(
-                [function(*given, one)[which] - origin[which] for one in many]
-            )
-
-        design = _places(linear(0), singles, np.ones(eta_size := origin[0].size, dtype=bool), rng)
-        precision = _places(linear(1), singles, ~singles, rng)
-    if design is None or precision is None or not np.isfinite(np.concatenate(origin)).all():
-        return None
-    order = np.lexsort(design[::-1])
-    assert design.size == 0 or design[0].max() < eta_size
-    i, j = precision
+    found = []
+    for graph, rows in ((eta, None), (slope, ~singles)):
+        function = partial(plain_function([*inputs, z], graph), *given)
+        with np.errstate(all="ignore"):
+            origin = function(np.zeros(singles.size))
+            rows = np.ones(origin.size, dtype=bool) if rows is None else rows
+            linear = partial(_less_origin, function, origin)
+            places = _places(linear, singles, rows, rng) if np.isfinite(origin).all() else None
+        if places is None:
+            return None
+        found.append(places)
+    design, (i, j) = found[0], found[1]
     mirrored = singles[j] & ~singles[i]
-    return design[:, order], np.hstack([precision, [j[mirrored], i[mirrored]]])
+    precision = np.hstack([found[1], [j[mirrored], i[mirrored]]])
+    return design[:, np.lexsort(design[::-1])], precision
+
+
+def _less_origin(function: Any, origin: FloatArray, many: FloatArray) -> FloatArray:
+    return np.stack([function(z) - origin for z in many])
 
 
 def _places(linear: Linear, singles: Any, rows: Any, rng: np.random.Generator) -> IntArray | None:
@@ -208,16 +210,14 @@ def _places(linear: Linear, singles: Any, rows: Any, rng: np.random.Generator) -
             one, ranked, checked = linear(np.stack([own, own * rank, own * check]))
             met = left & ((one != 0.0) | (ranked != 0.0) | (checked != 0.0))
             met_rows = np.flatnonzero(met)
-            column = ranked[met_rows] / one[met_rows] - 1.0
-            nearest = np.clip(np.nan_to_num(np.round(column), posinf=0, neginf=0), 0, d - 1).astype(
-                int
-            )
-            size = np.abs(one[met_rows])
+            column = np.nan_to_num(ranked[met_rows] / one[met_rows] - 1.0, posinf=-1.0)
+            nearest = np.clip(np.round(column), 0, d - 1).astype(np.intp)
             off = np.abs(checked[met_rows] - one[met_rows] * check[nearest])
-            alone = (
-                (np.abs(column - nearest) < 0.1) & (off <= _ROUND_OFF * size) & (own[nearest] > 0)
-            )
+            alone = (np.abs(column - nearest) < 0.1) & (own[nearest] > 0.0)
+            alone &= off <= _ROUND_OFF * np.abs(one[met_rows])
             clear[met_rows[~alone]] = False
+            if np.count_nonzero(clear) < 0.5 * np.count_nonzero(left):
+                return None  # most rows have many entries
             new.append(np.stack([met_rows[alone], nearest[alone]]))
         pairs = np.hstack(new)
         found.append(pairs[:, clear[pairs[0]]])
