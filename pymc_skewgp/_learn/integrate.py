@@ -14,13 +14,8 @@ from pymc_skewgp._errors import IntegrationWarning, no_warnings, warn
 from pymc_skewgp._gaussian import weights
 from pymc_skewgp._learn.averaging import average_process, importance, integration, points
 from pymc_skewgp._learn.averaging.model_functions import without_initial_values
-from pymc_skewgp._learn.averaging.problem import (
-    IntegrationProblem,
-    integration_problem,
-)
-from pymc_skewgp._learn.averaging.rows import integral_with_many_rows
+from pymc_skewgp._learn.averaging.problem import IntegrationProblem, integration_problem
 from pymc_skewgp._learn.problem import TrainingData, attributes_of_data
-from pymc_skewgp._limits import announce_exact_average
 from pymc_skewgp._model.gp.latent_draws import DrawFunction, data_as_sampled, posterior_draws
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import as_fitted, evidences_of_variables, pymc_model
@@ -32,8 +27,6 @@ from pymc_skewgp._posterior.posterior import DataOfOneKind, refuse_large
 from pymc_skewgp._validation import FloatArray, Seed, as_count, as_generator
 
 _DEFAULT = importance.IntegrationSettings()
-# Draws of f at each point over what equal weights would ask for.
-_SPARE = 1.5
 
 
 def integrate(
@@ -231,26 +224,13 @@ def integrate(
     began = time.perf_counter()
     problem = integration_problem(data, Xnew, start)
     refuse_large(draws, chains, problem.size)
-    if isinstance(problem, IntegrationProblem):
-        if n_evidences is None:
-            settings = replace(settings, n_evidences=problem.evidences(settings.n_evidences))
-        n_points = integration.evaluations(settings, problem.origins[0].x.size)
-        announce_exact_average(problem.n_distinct, n_points, settings.n_evidences)
+    if n_evidences is None and isinstance(problem, IntegrationProblem):
+        settings = replace(settings, n_evidences=problem.evidences(settings.n_evidences))
     compiled = time.perf_counter()
     with integration.Stages(progressbar) as stages:
-        if isinstance(problem, IntegrationProblem):
-            latent: points.LatentFunctions = problem.latent
-            integral = integration.integral_by_ep(problem, settings, rng, stages)
-            count, n_draws = settings.n_evidences, _SPARE * draws * chains
-            if len(integral.points.x) == 1:
-                count, n_draws = 1, draws * chains
-            stages.begin("Exact evidences, and f", count)
-            known = latent, integral.points, count, n_draws, points.N_CANDIDATES
-            exact = points.exact_points(*known, rng, stages.tick, n_jobs)
-        else:
-            n_draws = _SPARE * draws * chains
-            found = integral_with_many_rows(problem, settings, n_draws, rng, stages, n_jobs)
-            _, integral, exact, latent = found
+        _, latent, integral, exact = integration.average(
+            problem, settings, draws * chains, rng, stages, n_jobs
+        )
     equal = exact.equal_draws(chains, draws, points.more_draws(latent, rng), rng)
     tree = as_fitted(given, latent.tree(exact.points, equal, rng))
     attributes = average_process.attributes_of(integral, exact, problem.objective)
