@@ -253,11 +253,7 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
             )
 
     def _fit_together(
-        self,
-        X: FloatArray,
-        classes: NDArray[Any],
-        codes: NDArray[Any],
-        powers: FloatArray | None,
+        self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any], powers: FloatArray | None
     ) -> estimator.FittedProcess:
         """One process for all classes."""
         if self.n_pseudo_points or self.warm_start:
@@ -282,7 +278,7 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
             coarse_above=settings.coarse_above // each,
         )
         definition = estimator.Definition(likelihood=likelihood)
-        given = X, codes, lambda: definition, settings
+        given = X, codes, lambda _: definition, settings
         return self._fitted(*given, powers=powers, level=self.fit_intercept)
 
     def predict_proba(
@@ -351,12 +347,12 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
 
     def _positive(self, X: ArrayLike) -> FloatArray:
         """Probability of each class that was fitted, shape (t, 1) or (t, n_classes)."""
+        X = self._checked(X)
         if self._together:
             return self._probabilities(X)
         each = self._posteriors
         return estimator.by_rows(
-            lambda new: np.column_stack([own.probability(new).value for own in each]),
-            self._checked(X),
+            lambda new: np.column_stack([own.probability(new).value for own in each]), X
         )
 
     def _before(

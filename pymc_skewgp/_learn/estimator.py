@@ -117,17 +117,14 @@ class Definition(NamedTuple):
     likelihood : Likelihood
     start : mapping
         Where these variables start.
-    prior : callable, optional
-        Called with the kernel; makes potentials of these variables and those of the kernel.
-    coregion : callable, optional
-        Called with the kernel: the covariance of several functions.
+    coregion : graph, optional
+        The covariance of several functions.
     """
 
     mean_func: Any = None
     likelihood: Any = None
     start: Mapping[str, Any] = MappingProxyType({})
-    prior: Callable[[Any], None] | None = None
-    coregion: Callable[[Any], Any] | None = None
+    coregion: Any = None
 
 
 class Kernel(NamedTuple):
@@ -209,7 +206,7 @@ def fit_process(
     X: FloatArray,
     y: Any,
     kernel: Kernel,
-    define: Callable[[], Definition],
+    define: Callable[[Any], Definition],
     settings: SearchSettings,
     seed: int,
     weights: IntArray | None = None,
@@ -224,7 +221,7 @@ def fit_process(
         As the likelihood takes it.
     kernel : Kernel
     define : callable
-        Called inside a ``pm.Model``.
+        Called with the kernel inside a ``pm.Model``.
     settings : SearchSettings
     seed : int
     weights : ndarray of int, optional
@@ -233,25 +230,21 @@ def fit_process(
         Of the likelihood of each.
     """
     with pm.Model() as model:
-        mean_func, likelihood, start, prior, of_functions = define()
-        likelihood = likelihood if powers is None else Weighted(likelihood, powers)
         cov_func, own = kernel.made(X)
-        start = {**start, **own}
-        if prior is not None:
-            prior(cov_func)
-        coregion = None if of_functions is None else of_functions(cov_func)
+        mean_func, likelihood, start, coregion = define(cov_func)
+        likelihood = likelihood if powers is None else Weighted(likelihood, powers)
         gp = SkewGP(mean_func=mean_func or pm.gp.mean.Zero(), cov_func=cov_func)
         _refuse_without_blocks(gp, X, y, likelihood)  # now, and not after the search
     if kernel.average:
         if weights is not None:
             y = np.repeat(y, weights, axis=0)
         data = TrainingData(gp, X, y, likelihood, coregion)
-        return FittedProcess(*averaged_process(data, start, seed))
+        return FittedProcess(*averaged_process(data, {**start, **own}, seed))
     data = TrainingData(gp, X, y, likelihood, coregion, weights)
     run = None
     # A level alone is integrated out, but for f of finite rank.
     if {rv.name for rv in model.free_RVs} - {"level"} or (model.free_RVs and len(X) > MANY_ROWS):
-        run = learn(data, settings, np.random.default_rng(seed), start=start)
+        run = learn(data, settings, np.random.default_rng(seed), start={**start, **own})
     return _conditioned(data, run, seed)
 
 
@@ -579,7 +572,7 @@ class ProcessEstimator(BaseEstimator):
         self,
         X: FloatArray,
         y: Any,
-        define: Callable[[], Definition],
+        define: Callable[[Any], Definition],
         settings: SearchSettings,
         scale: float = 1.0,
         weights: IntArray | None = None,

@@ -177,18 +177,15 @@ class SkewGPRegressor(RegressorMixin, estimator.ProcessEstimator):
             self._offset, data = centre, data - centre
             settings = replace(settings, method="twisted", batch_size=None)
 
-        def varying() -> estimator.Definition:
+        def varying(cov_func: Any) -> estimator.Definition:
             level = pm.Normal("log_sigma", np.log(0.5 * scale), 1.0)
             spread = pm.HalfNormal("log_sigma_sd", 1.0)
-
-            def variances(cov_func: Any) -> Any:
-                ratio = spread**2 / cov_func(inputs[:1], diag=True)[0]
-                return pm.math.stack([[1.0, 0.0], [0.0, ratio]])
-
+            ratio = spread**2 / cov_func(inputs[:1], diag=True)[0]
+            variances = pm.math.stack([[1.0, 0.0], [0.0, ratio]])
             known, start = HeteroscedasticGaussian(level), {"log_sigma_sd": 0.5}
-            return estimator.Definition(None, known, start, coregion=variances)
+            return estimator.Definition(None, known, start, variances)
 
-        def define() -> estimator.Definition:
+        def define(_: Any) -> estimator.Definition:
             sigma = pm.HalfNormal("sigma", 2.0 * scale)
             level = pm.Normal("level", centre, scale)
             noise: Any = Gaussian(sigma) if points else CensoredGaussian(sigma, lower, upper)
@@ -385,16 +382,12 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.ProcessEstimator):
         classes, codes = self._codes(labels, y)
         cuts = _first_cutpoints(codes, classes.size)
 
-        def define() -> estimator.Definition:
+        def define(cov_func: Any) -> estimator.Definition:
             cutpoints = pm.Normal(
                 "cutpoints", 0.0, 10.0, shape=cuts.size, transform=ordered, initval=cuts
             )
-            return estimator.Definition(
-                None,
-                OrderedProbit(cutpoints),
-                {"cutpoints": cuts},
-                lambda cov_func: _prior_of_unseen(cutpoints, codes, cov_func(inputs, diag=True)),
-            )
+            _prior_of_unseen(cutpoints, codes, cov_func(inputs, diag=True))
+            return estimator.Definition(None, OrderedProbit(cutpoints), {"cutpoints": cuts})
 
         self._keep(self._fitted(inputs, codes, define, settings, powers=powers))
         learnt: Any = self.hyperparameters_  # there are cut-points to learn
@@ -438,7 +431,8 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.ProcessEstimator):
         -------
         ndarray, shape (t,)
         """
-        labels: NDArray[Any] = self.classes_[self._probabilities(X).argmax(axis=1)]
+        chosen = self._probabilities(X).argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[chosen]
         return labels
 
     def _codes(self, labels: NDArray[Any], y: Any) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -574,10 +568,7 @@ class SkewGPPreference(estimator.ProcessEstimator):
     threshold: float = 0.0
 
     def fit(
-        self,
-        datapoints: ArrayLike,
-        comparisons: ArrayLike,
-        sample_weight: ArrayLike | None = None,
+        self, datapoints: ArrayLike, comparisons: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> "SkewGPPreference":
         """Learn the kernel and condition on the comparisons.
 
@@ -610,7 +601,7 @@ class SkewGPPreference(estimator.ProcessEstimator):
                 )
             weights = as_weights("sample_weight", sample_weight, len(duels))
         definition = estimator.Definition(likelihood=likelihood)
-        given = inputs, duels, lambda: definition, self._settings(len(duels))
+        given = inputs, duels, lambda _: definition, self._settings(len(duels))
         self._keep(self._fitted(*given, scale=_SCALE, weights=weights))
         return self
 

@@ -138,7 +138,7 @@ class SkewGPSurvival(estimator.ProcessEstimator):
         logs = _middle_logs(data)
         scale = float(np.std(logs)) or 1.0
 
-        def define() -> estimator.Definition:
+        def define(_: Any) -> estimator.Definition:
             start, sigma = {}, 1.0
             if self.distribution != "exponential":
                 # Not near 0, where EP means nothing: times are not known to a thousandth.
