@@ -3,8 +3,8 @@
 import numpy as np
 import pymc as pm
 import pytest
-from known_evidence import averaged
 from oracles import finite_difference
+from quick_search import averaged
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm, poisson
 from scipy.stats import t as student

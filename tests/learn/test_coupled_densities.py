@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from known_evidence import averaged
+from quick_search import averaged
 from scipy.special import logsumexp
 from scipy.stats import halfnorm, norm
 

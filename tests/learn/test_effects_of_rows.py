@@ -3,7 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
-from known_evidence import averaged
+from quick_search import averaged
 from scipy.interpolate import BarycentricInterpolator
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logsumexp

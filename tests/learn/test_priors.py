@@ -7,7 +7,7 @@ itself or not; a standard deviation is positive, whatever its prior says.
 import numpy as np
 import pymc as pm
 import pytest
-from known_evidence import averaged
+from quick_search import averaged
 from scipy.special import gammaln, logsumexp
 from scipy.stats import gamma, invgamma, multivariate_normal, norm
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pymc as pm
 import pytest
-from known_evidence import averaged
 from pymc.exceptions import ImputationWarning
+from quick_search import averaged
 from scipy import stats
 from scipy.special import logsumexp
 

@@ -6,7 +6,7 @@ Pairs of effects that one observation each has leave integrals over two numbers.
 import numpy as np
 import pymc as pm
 import pytest
-from known_evidence import averaged
+from quick_search import averaged
 from scipy.special import expit, log_softmax, logsumexp
 from scipy.stats import halfnorm, norm, poisson
 
