@@ -15,7 +15,6 @@ from pymc_skewgp._learn import estimator
 from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._limits import progress
 from pymc_skewgp._observations.classes import MultinomialProbit, Softmax
-from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._validation import FloatArray
 
 _LEAST_PROBABILITY = 1e-300
@@ -239,15 +238,8 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
                 for found in Parallel(n_jobs=self.n_jobs, return_as="generator")(tasks):
                     fits.append(found)
             self._process = process
-            self._warn_of_interruption(fits)
-            self._warn_of_bounds([found.fit for found in fits], [found.rise for found in fits])
-        self.classes_, self._posteriors = classes, [found.posterior for found in fits]
-        learnt = [found.fit for found in fits]
-        evidences = [posterior.log_marginal_likelihood for posterior in self._posteriors]
-        several = len(fits) > 1
-        self.posterior_ = self._posteriors if several else self._posteriors[0]
-        self.hyperparameters_ = learnt if several else learnt[0]
-        self.log_marginal_likelihood_ = evidences if several else evidences[0]
+        self.classes_ = classes
+        self._keep(*fits)
         return self
 
     def _tasks(
@@ -266,11 +258,7 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
             )
 
     def _fit_together(
-        self,
-        X: FloatArray,
-        classes: NDArray[Any],
-        codes: NDArray[Any],
-        powers: FloatArray | None,
+        self, X: FloatArray, classes: NDArray[Any], codes: NDArray[Any], powers: FloatArray | None
     ) -> estimator.FittedProcess:
         """One process for all classes."""
         if self.n_pseudo_points or self.warm_start:
@@ -280,13 +268,11 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
             )
         exact, names = self.multi_class == "exact", classes.tolist()
         likelihood: Any = (MultinomialProbit if exact else Softmax)(categories=names)
-        if powers is not None:
-            if exact:
-                raise ValueError(
-                    'multi_class="exact" takes whole weights, rows that repeat: a power of a '
-                    'multinomial probit is no such model. Use "ovr" or "softmax" for others.'
-                )
-            likelihood = Weighted(likelihood, powers)
+        if powers is not None and exact:
+            raise ValueError(
+                'multi_class="exact" takes whole weights, rows that repeat: a power of a '
+                'multinomial probit is no such model. Use "ovr" or "softmax" for others.'
+            )
         each = classes.size - 1 if exact else classes.size
         settings = self._settings(X.shape[0], each, powers)
         size = settings.batch_size
@@ -297,9 +283,8 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
             coarse_above=settings.coarse_above // each,
         )
         definition = estimator.Definition(likelihood=likelihood)
-        found = self._fitted(X, codes, lambda: definition, settings, level=self.fit_intercept)
-        self._warn_of_interruption([found])
-        return found
+        given = X, codes, lambda _: definition, settings
+        return self._fitted(*given, powers=powers, level=self.fit_intercept)
 
     def predict_proba(
         self, X: ArrayLike, return_std: bool = False
@@ -369,13 +354,11 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
         """Probability of each class that was fitted, shape (t, 1) or (t, n_classes)."""
         X = self._checked(X)
         if self._together:
-            return estimator.probabilities(self._posteriors[0], X)
-        p = np.empty((X.shape[0], len(self._posteriors)))
-        for start in range(0, X.shape[0], estimator.ROWS_AT_ONCE):
-            rows = slice(start, start + estimator.ROWS_AT_ONCE)
-            for k, posterior in enumerate(self._posteriors):
-                p[rows, k] = posterior.probability(X[rows]).value
-        return p
+            return self._probabilities(X)
+        each = self._posteriors
+        return estimator.by_rows(
+            lambda new: np.column_stack([own.probability(new).value for own in each]), X
+        )
 
     def _before(
         self, classes: NDArray[Any], process: dict[str, Any]

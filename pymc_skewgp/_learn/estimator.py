@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -13,14 +12,14 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from pymc.gp.cov import BaseCovariance
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from xarray import DataTree
 
 from pymc_skewgp import _errors, cov
-from pymc_skewgp._gaussian.weights import Estimate, IntArray
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.averaging.average_process import AveragedPosterior, averaged_process
 from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._learn.problem import HyperparameterFit, LearningRun, TrainingData, learn
@@ -118,17 +117,14 @@ class Definition(NamedTuple):
     likelihood : Likelihood
     start : mapping
         Where these variables start.
-    prior : callable, optional
-        Called with the kernel; makes potentials of these variables and those of the kernel.
-    coregion : callable, optional
-        Called with the kernel: the covariance of several functions.
+    coregion : graph, optional
+        The covariance of several functions.
     """
 
     mean_func: Any = None
     likelihood: Any = None
     start: Mapping[str, Any] = MappingProxyType({})
-    prior: Callable[[Any], None] | None = None
-    coregion: Callable[[Any], Any] | None = None
+    coregion: Any = None
 
 
 class Kernel(NamedTuple):
@@ -210,10 +206,11 @@ def fit_process(
     X: FloatArray,
     y: Any,
     kernel: Kernel,
-    define: Callable[[], Definition],
+    define: Callable[[Any], Definition],
     settings: SearchSettings,
     seed: int,
     weights: IntArray | None = None,
+    powers: FloatArray | None = None,
 ) -> FittedProcess:
     """Learn hyperparameters, then condition on all data.
 
@@ -224,31 +221,30 @@ def fit_process(
         As the likelihood takes it.
     kernel : Kernel
     define : callable
-        Called inside a ``pm.Model``.
+        Called with the kernel inside a ``pm.Model``.
     settings : SearchSettings
     seed : int
     weights : ndarray of int, optional
         How often each observation was made. Default once.
+    powers : ndarray, shape (n,), optional
+        Of the likelihood of each.
     """
     with pm.Model() as model:
-        mean_func, likelihood, start, prior, of_functions = define()
         cov_func, own = kernel.made(X)
-        start = {**start, **own}
-        if prior is not None:
-            prior(cov_func)
-        coregion = None if of_functions is None else of_functions(cov_func)
+        mean_func, likelihood, start, coregion = define(cov_func)
+        likelihood = likelihood if powers is None else Weighted(likelihood, powers)
         gp = SkewGP(mean_func=mean_func or pm.gp.mean.Zero(), cov_func=cov_func)
         _refuse_without_blocks(gp, X, y, likelihood)  # now, and not after the search
     if kernel.average:
         if weights is not None:
             y = np.repeat(y, weights, axis=0)
         data = TrainingData(gp, X, y, likelihood, coregion)
-        return FittedProcess(*averaged_process(data, start, seed))
+        return FittedProcess(*averaged_process(data, {**start, **own}, seed))
     data = TrainingData(gp, X, y, likelihood, coregion, weights)
     run = None
     # A level alone is integrated out, but for f of finite rank.
     if {rv.name for rv in model.free_RVs} - {"level"} or (model.free_RVs and len(X) > MANY_ROWS):
-        run = learn(data, settings, np.random.default_rng(seed), start=start)
+        run = learn(data, settings, np.random.default_rng(seed), start={**start, **own})
     return _conditioned(data, run, seed)
 
 
@@ -452,6 +448,10 @@ class ProcessEstimator(BaseEstimator):
     # No parameters. Benchmarks and tests set other settings on an instance.
     _search: ClassVar[SearchSettings] = SearchSettings(n_draws=256)
     _posteriors: list[SkewGPPosterior | AveragedPosterior] = field(init=False)
+    # One each, or a list of one for each class.
+    posterior_: Any = field(init=False)
+    hyperparameters_: Any = field(init=False)
+    log_marginal_likelihood_: Any = field(init=False)
 
     kernel: str | KernelFunction = "rbf"
     _: KW_ONLY
@@ -541,51 +541,31 @@ class ProcessEstimator(BaseEstimator):
             )
         return inputs
 
-    @staticmethod
-    def _warn_of_interruption(found: Sequence[FittedProcess], stacklevel: int = 3) -> None:
-        if any(one.interrupted for one in found):
-            _errors.warn(
-                "the search was interrupted: hyperparameters are the best ones so far, and what "
-                "was not begun stays at its start. The estimator is fitted with them; fit it again "
-                "for an optimum.",
-                _errors.InterruptedSearchWarning,
-                stacklevel=stacklevel,
-            )
+    def _keep(self, *found: FittedProcess) -> None:
+        """One process, or one for each class."""
+        self._posteriors = [own.posterior for own in found]
+        fits = [own.fit for own in found]
+        evidences = [posterior.log_marginal_likelihood for posterior in self._posteriors]
+        self.posterior_, self.hyperparameters_, self.log_marginal_likelihood_ = (
+            own if len(found) > 1 else own[0] for own in (self._posteriors, fits, evidences)
+        )
+        _warn_of(found)
 
-    @staticmethod
-    def _warn_of_bounds(
-        fits: Sequence[Any], rises: Sequence[float | None] = (), stacklevel: int = 3
-    ) -> None:
-        """Name hyperparameters at the edge of the box of a search, and amplitudes far out.
+    def _summary(self, X: ArrayLike, *names: str) -> FloatArray:
+        """Variables of the forecast of one process at new points, as columns."""
+        X = self._checked(X)  # first: it asks whether there is a posterior
 
-        An amplitude near 0, of labels that features say nothing of, is as it should be; and so are
-        lengthscales of single features without effect, and an amplitude so large that the evidence,
-        and with it every forecast, is the same for all that are larger.
-        """
-        found: dict[str, str] = {}
-        for fit, rise in zip_longest(fits, rises):
-            if not isinstance(fit, HyperparameterFit):
-                continue
-            names = [x for x in fit.at_bound if x in fit.point]
-            if "eta" in names and fit.point["eta"] < 1.0:
-                continue
-            if rise is not None:
-                names = [x for x in names if x != "eta"]
-            found |= {x: f"{x} = {float(fit.point[x]):.3g}" for x in names}
-            if rise is not None and rise > _RISE:
-                found["eta"] = (
-                    f"eta = {float(fit.point['eta']):.3g}, where the log evidence is {rise:.2g} "
-                    f"above that at {LARGE:.0f} and does not fall further out"
-                )
-        if found:
-            _errors.warn(
-                f"{', '.join(found.values())}: far away from where the search began, as neither "
-                "data nor prior bound it. Where classes are separable, or rare with large weights, "
-                'probabilities are then nearly 0 or 1. hyperparameters="average" has priors that '
-                "bound it.",
-                _errors.BoundaryOptimumWarning,
-                stacklevel=stacklevel,
-            )
+        def of(new: FloatArray) -> FloatArray:
+            found = self.posterior_.predict(new, draws=0)["predictions_summary"]
+            return np.stack([found[name].to_numpy() for name in names], axis=1)
+
+        return by_rows(of, X)
+
+    def _probabilities(self, X: ArrayLike) -> FloatArray:
+        """Of classes, shape (t, K), in the unit interval and adding up to 1 to the last digit."""
+        p = np.clip(self._summary(X, "p_mean")[:, 0], 0.0, 1.0)
+        p /= p.sum(axis=1, keepdims=True)
+        return p
 
     def _seed(self, random_state: Any) -> int:
         return int(check_random_state(random_state).randint(2**31 - 1))
@@ -594,16 +574,17 @@ class ProcessEstimator(BaseEstimator):
         self,
         X: FloatArray,
         y: Any,
-        define: Callable[[], Definition],
+        define: Callable[[Any], Definition],
         settings: SearchSettings,
         scale: float = 1.0,
         weights: IntArray | None = None,
+        powers: FloatArray | None = None,
         level: bool = False,
     ) -> FittedProcess:
         kernel = Kernel(self.kernel, self.ard, scale, self._averages(X.shape[0]), level)
         seed = self._seed(self.random_state)
         with progress(self.verbose):
-            return fit_process(X, y, kernel, define, settings, seed, weights)
+            return fit_process(X, y, kernel, define, settings, seed, weights, powers)
 
     def _labelled(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, class_weight: Any
@@ -704,66 +685,72 @@ class ProcessEstimator(BaseEstimator):
         )
 
 
-class OneProcessEstimator(ProcessEstimator):
-    """An estimator with one latent function."""
+def _warn_of(found: Sequence[FittedProcess]) -> None:
+    """Name hyperparameters at the edge of the box of a search, and amplitudes far out.
 
-    posterior_: SkewGPPosterior | AveragedPosterior
-    hyperparameters_: HyperparameterFit | DataTree | None
-    log_marginal_likelihood_: Estimate
+    An amplitude near 0, of labels that features say nothing of, is as it should be; and so are
+    lengthscales of single features without effect, and an amplitude so large that the evidence,
+    and with it every forecast, is the same for all that are larger.
+    """
+    if any(one.interrupted for one in found):
+        _errors.warn(
+            "the search was interrupted: hyperparameters are the best ones so far, and what "
+            "was not begun stays at its start. The estimator is fitted with them; fit it again "
+            "for an optimum.",
+            _errors.InterruptedSearchWarning,
+            stacklevel=4,
+        )
+    shown: dict[str, str] = {}
+    for one in found:
+        fit, rise = one.fit, one.rise
+        if not isinstance(fit, HyperparameterFit):
+            continue
+        names = [x for x in fit.at_bound if x in fit.point]
+        if "eta" in names and fit.point["eta"] < 1.0:
+            continue
+        if rise is not None:
+            names = [x for x in names if x != "eta"]
+        shown |= {x: f"{x} = {float(fit.point[x]):.3g}" for x in names}
+        if rise is not None and rise > _RISE:
+            shown["eta"] = (
+                f"eta = {float(fit.point['eta']):.3g}, where the log evidence is {rise:.2g} "
+                f"above that at {LARGE:.0f} and does not fall further out"
+            )
+    if shown:
+        _errors.warn(
+            f"{', '.join(shown.values())}: far away from where the search began, as neither "
+            "data nor prior bound it. Where classes are separable, or rare with large weights, "
+            'probabilities are then nearly 0 or 1. hyperparameters="average" has priors that '
+            "bound it.",
+            _errors.BoundaryOptimumWarning,
+            stacklevel=4,
+        )
 
-    def _keep(self, found: FittedProcess) -> None:
-        self.posterior_, self.hyperparameters_ = found.posterior, found.fit
-        self.log_marginal_likelihood_ = found.posterior.log_marginal_likelihood
-        self._posteriors = [found.posterior]
-        self._warn_of_interruption([found], stacklevel=4)
-        self._warn_of_bounds([found.fit], stacklevel=4)
 
-    def _summary(self, X: ArrayLike, *names: str) -> list[FloatArray]:
-        """Variables of the forecast at new points."""
-        X = self._checked(X)  # first: it asks whether there is a posterior
-        return forecast(self.posterior_, X, *names)
-
-
-def forecast(
-    posterior: SkewGPPosterior | AveragedPosterior, X: FloatArray, *names: str
-) -> list[FloatArray]:
-    """Variables of ``predictions_summary`` at the rows of `X`."""
-    parts = []
-    for start in range(0, X.shape[0], ROWS_AT_ONCE):
-        new = X[start : start + ROWS_AT_ONCE]
-        found = posterior.predict(new, draws=0)["predictions_summary"]
-        parts.append([found[name].to_numpy() for name in names])
-    return [np.concatenate(column) for column in zip(*parts, strict=True)]
+def by_rows(function: Callable[[FloatArray], FloatArray], X: FloatArray) -> FloatArray:
+    """Of the rows of `X`, so many at once."""
+    return np.concatenate([function(X[rows]) for rows in gen_batches(len(X), ROWS_AT_ONCE)])
 
 
 def drawn_sd(posteriors: list[SkewGPPosterior | AveragedPosterior], X: FloatArray) -> FloatArray:
     """Standard deviations of probabilities of classes, shape (t, K), from 4000 draws of f."""
-    parts = []
-    for start in range(0, X.shape[0], ROWS_AT_ONCE):
-        new = X[start : start + ROWS_AT_ONCE]
+
+    def of(new: FloatArray) -> FloatArray:
         trees = [x.predict(new, random_seed=seed) for seed, x in enumerate(posteriors)]
         p = np.stack([tree["predictions"]["p"].to_numpy() for tree in trees], axis=-1)
         p = p[..., 0] if len(trees) == 1 else p / p.sum(axis=-1, keepdims=True)
-        parts.append(p.std(axis=(0, 1)))
-    return np.concatenate(parts)
+        sd: FloatArray = p.std(axis=(0, 1))
+        return sd
+
+    return by_rows(of, X)
 
 
 def binary_sd(posterior: SkewGPPosterior | AveragedPosterior, X: FloatArray) -> FloatArray:
     """Standard deviation of the probability of a label 1 at the rows of `X`, shape (t,)."""
     if isinstance(posterior, SkewGPPosterior):
-        starts = range(0, X.shape[0], ROWS_AT_ONCE)
-        parts = [probability_sd(posterior.marginals(X[i : i + ROWS_AT_ONCE])) for i in starts]
-        return np.concatenate(parts)
+        return by_rows(lambda new: probability_sd(posterior.marginals(new)), X)
     each = np.array([binary_sd(part, X) for part in posterior.posteriors])
     means = np.array([part.probability(X).value for part in posterior.posteriors])
     off = means - posterior.weights @ means
     sd: FloatArray = np.sqrt(posterior.weights @ (each**2 + off**2))
     return sd
-
-
-def probabilities(posterior: SkewGPPosterior | AveragedPosterior, X: FloatArray) -> FloatArray:
-    """Of classes, shape (t, K), in the unit interval and adding up to 1 to the last digit."""
-    (p,) = forecast(posterior, X, "p_mean")
-    p = np.clip(p, 0.0, 1.0)
-    p /= p.sum(axis=1, keepdims=True)
-    return p

@@ -18,14 +18,14 @@ from pymc_skewgp._observations.ordered import OrderedProbit, declared_order
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.real_values import CensoredGaussian, Gaussian
 from pymc_skewgp._observations.two_functions import HeteroscedasticGaussian
-from pymc_skewgp._observations.weighted import Weighted, as_weights
+from pymc_skewgp._observations.weighted import as_weights
 from pymc_skewgp._validation import FloatArray
 
 Limits = tuple[float | None, float | None]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
+class SkewGPRegressor(RegressorMixin, estimator.ProcessEstimator):
     r"""Gaussian process regression with learnt noise, exact for censored values too.
 
     .. math:: y = \min\{\max(v, L), U\}, \qquad v = f(x) + \sigma e, \qquad f \sim GP(b, k)
@@ -185,28 +185,22 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
             self._offset, data = centre, data - centre
             settings = replace(settings, method="twisted", batch_size=None)
 
-        def varying() -> estimator.Definition:
+        def varying(cov_func: Any) -> estimator.Definition:
             level = pm.Normal("log_sigma", np.log(0.5 * scale), 1.0)
             spread = pm.HalfNormal("log_sigma_sd", 1.0)
-            known: Any = HeteroscedasticGaussian(level)
-            known = known if powers is None else Weighted(known, powers)
+            ratio = spread**2 / cov_func(inputs[:1], diag=True)[0]
+            variances = pm.math.stack([[1.0, 0.0], [0.0, ratio]])
+            known, start = HeteroscedasticGaussian(level), {"log_sigma_sd": 0.5}
+            return estimator.Definition(None, known, start, variances)
 
-            def variances(cov_func: Any) -> Any:
-                ratio = spread**2 / cov_func(inputs[:1], diag=True)[0]
-                return pm.math.stack([[1.0, 0.0], [0.0, ratio]])
-
-            start = {"log_sigma_sd": 0.5}
-            return estimator.Definition(None, known, start, coregion=variances)
-
-        def define() -> estimator.Definition:
+        def define(_: Any) -> estimator.Definition:
             sigma = pm.HalfNormal("sigma", 2.0 * scale)
             level = pm.Normal("level", centre, scale)
             noise: Any = Gaussian(sigma) if points else CensoredGaussian(sigma, lower, upper)
-            noise = noise if powers is None else Weighted(noise, powers)
             return estimator.Definition(pm.gp.mean.Constant(level), noise, {"sigma": 0.5 * scale})
 
         made = define if self.noise == "constant" else varying
-        self._keep(self._fitted(inputs, data, made, settings, scale=scale))
+        self._keep(self._fitted(inputs, data, made, settings, scale=scale, powers=powers))
         return self
 
     def predict(
@@ -225,7 +219,7 @@ class SkewGPRegressor(RegressorMixin, estimator.OneProcessEstimator):
         ndarray, shape (t,), or two of them
             Mean, and standard deviation, in the units of y.
         """
-        mean, sd = self._summary(X, "y_mean", "y_sd")
+        mean, sd = self._summary(X, "y_mean", "y_sd").T
         mean = mean + self._offset
         return (mean, sd) if return_std else mean
 
@@ -268,7 +262,7 @@ _WIDTH_RATE = 4.0  # of classes that data do not have, in standard deviations of
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
+class SkewGPOrdinalClassifier(ClassifierMixin, estimator.ProcessEstimator):
     r"""Gaussian process classification of ordered classes with the exact posterior.
 
     .. math:: y = c \text{ where } b_{c-1} < f(x) + e < b_c, \qquad e \sim N(0, 1), \quad
@@ -398,26 +392,20 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
         classes, codes = self._codes(labels, y)
         cuts = _first_cutpoints(codes, classes.size)
 
-        def define() -> estimator.Definition:
+        def define(cov_func: Any) -> estimator.Definition:
             cutpoints = pm.Normal(
                 "cutpoints", 0.0, 10.0, shape=cuts.size, transform=ordered, initval=cuts
             )
-            known: Any = OrderedProbit(cutpoints)
-            return estimator.Definition(
-                None,
-                known if powers is None else Weighted(known, powers),
-                {"cutpoints": cuts},
-                lambda cov_func: _prior_of_unseen(cutpoints, codes, cov_func(inputs, diag=True)),
-            )
+            _prior_of_unseen(cutpoints, codes, cov_func(inputs, diag=True))
+            return estimator.Definition(None, OrderedProbit(cutpoints), {"cutpoints": cuts})
 
-        found = self._fitted(inputs, codes, define, settings)
-        self._keep(found)
-        assert found.fit is not None  # there are cut-points to learn
-        if isinstance(found.fit, DataTree):
-            mean = found.fit["posterior"]["cutpoints"].mean(("chain", "draw"))
+        self._keep(self._fitted(inputs, codes, define, settings, powers=powers))
+        learnt: Any = self.hyperparameters_  # there are cut-points to learn
+        if isinstance(learnt, DataTree):
+            mean = learnt["posterior"]["cutpoints"].mean(("chain", "draw"))
             self.cutpoints_ = mean.to_numpy()
         else:
-            self.cutpoints_ = found.fit.point["cutpoints"]
+            self.cutpoints_ = learnt.point["cutpoints"]
         self.classes_ = classes
         return self
 
@@ -439,9 +427,8 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
             Probabilities, columns in the order of ``classes_``, which add up to 1; and their
             standard deviations.
         """
-        X = self._checked(X)
-        p = estimator.probabilities(self.posterior_, X)
-        return (p, estimator.drawn_sd(self._posteriors, X)) if return_std else p
+        p = self._probabilities(X)
+        return (p, estimator.drawn_sd(self._posteriors, self._checked(X))) if return_std else p
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable class.
@@ -454,8 +441,7 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.OneProcessEstimator):
         -------
         ndarray, shape (t,)
         """
-        X = self._checked(X)
-        chosen = estimator.probabilities(self.posterior_, X).argmax(axis=1)
+        chosen = self._probabilities(X).argmax(axis=1)
         labels: NDArray[Any] = self.classes_[chosen]
         return labels
 
@@ -509,7 +495,7 @@ _SCALE = 2.0  # of utilities, in standard deviations of the noise
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class SkewGPPreference(estimator.OneProcessEstimator):
+class SkewGPPreference(estimator.ProcessEstimator):
     r"""Gaussian process preference learning with the exact posterior.
 
     .. math:: P(i \text{ over } j) = \Phi\{(f(x_i) - f(x_j) - d) / \sqrt 2\}, \qquad f \sim GP(0, k)
@@ -594,10 +580,7 @@ class SkewGPPreference(estimator.OneProcessEstimator):
     threshold: float = 0.0
 
     def fit(
-        self,
-        datapoints: ArrayLike,
-        comparisons: ArrayLike,
-        sample_weight: ArrayLike | None = None,
+        self, datapoints: ArrayLike, comparisons: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> "SkewGPPreference":
         """Learn the kernel and condition on the comparisons.
 
@@ -630,7 +613,7 @@ class SkewGPPreference(estimator.OneProcessEstimator):
                 )
             weights = as_weights("sample_weight", sample_weight, len(duels))
         definition = estimator.Definition(likelihood=likelihood)
-        given = inputs, duels, lambda: definition, self._settings(len(duels))
+        given = inputs, duels, lambda _: definition, self._settings(len(duels))
         self._keep(self._fitted(*given, scale=_SCALE, weights=weights))
         return self
 
@@ -646,7 +629,7 @@ class SkewGPPreference(estimator.OneProcessEstimator):
         ndarray, shape (t,)
             In standard deviations of the noise.
         """
-        return self._summary(X, "f_mean")[0]
+        return self._summary(X, "f_mean")[:, 0]
 
     def probability(self, Xa: ArrayLike, Xb: ArrayLike) -> Probability:
         """Probability that an item is preferred to another one, row by row.

@@ -12,22 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_skewgp._gaussian.blocks.ep import (
-    BlockEP,
-    LocalBlocks,
-    fit_blocks,
-    gaussian_of,
-)
+from pymc_skewgp._gaussian.blocks.ep import BlockEP, LocalBlocks, fit_blocks, gaussian_of
 from pymc_skewgp._gaussian.blocks.rows import FactorGradient, FieldBlock, SiteSums, row_block
 from pymc_skewgp._gaussian.blocks.several import SeveralBlock, SeveralGradient
-from pymc_skewgp._gaussian.coordinate_gaussian import (
-    CoordinateGaussian,
-)
+from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.sparse import FieldPattern, FieldPrior
 from pymc_skewgp._gaussian.tilted import KnownProducts
-from pymc_skewgp._gaussian.weights import (
-    IntArray,
-)
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior.blocks_at import (
     LearntFunctions,
@@ -351,9 +342,7 @@ class FactorRows:
         return self._in_terms(found, numbers)
 
     def _in_terms(
-        self,
-        found: list[FactorGradient | SeveralGradient],
-        numbers: list[list[FloatArray]],
+        self, found: list[FactorGradient | SeveralGradient], numbers: list[list[FloatArray]]
     ) -> tuple[FactorTerms, list[FloatArray]]:
         k = self.terms.value.size
         rows = [np.where(np.isfinite(x), x, 0.0) for x in numbers[0]] if k else [np.zeros(0)] * 4

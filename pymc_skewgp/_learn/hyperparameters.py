@@ -285,11 +285,7 @@ def frechet_lower_bound(log_evidences: ArrayLike) -> float:
 
 
 def spsa(
-    function: Function,
-    start: Point,
-    bounds: Bounds,
-    n_iterations: int,
-    rng: np.random.Generator,
+    function: Function, start: Point, bounds: Bounds, n_iterations: int, rng: np.random.Generator
 ) -> tuple[Point, Value]:
     r"""Simultaneous perturbation stochastic approximation, maximising.
 

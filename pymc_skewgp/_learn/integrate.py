@@ -14,13 +14,9 @@ from pymc_skewgp._errors import IntegrationWarning, no_warnings, warn
 from pymc_skewgp._gaussian import weights
 from pymc_skewgp._learn.averaging import average_process, importance, integration, points
 from pymc_skewgp._learn.averaging.model_functions import without_initial_values
-from pymc_skewgp._learn.averaging.problem import (
-    IntegrationProblem,
-    integration_problem,
-)
-from pymc_skewgp._learn.averaging.rows import integral_with_many_rows
+from pymc_skewgp._learn.averaging.problem import IntegrationProblem, integration_problem
 from pymc_skewgp._learn.problem import TrainingData, attributes_of_data
-from pymc_skewgp._limits import announce_exact_average, progress
+from pymc_skewgp._limits import progress
 from pymc_skewgp._model.gp.latent_draws import DrawFunction, data_as_sampled, posterior_draws
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import as_fitted, evidences_of_variables, pymc_model
@@ -32,8 +28,6 @@ from pymc_skewgp._posterior.posterior import DataOfOneKind, refuse_large
 from pymc_skewgp._validation import FloatArray, Seed, as_count, as_generator
 
 _DEFAULT = importance.IntegrationSettings()
-# Draws of f at each point over what equal weights would ask for.
-_SPARE = 1.5
 
 
 def integrate(
@@ -232,23 +226,11 @@ def integrate(
     with progress(progressbar):
         problem = integration_problem(data, Xnew, start)
         refuse_large(draws, chains, problem.size)
-        compiled, n_draws = time.perf_counter(), _SPARE * draws * chains
-        if isinstance(problem, IntegrationProblem):
-            if n_evidences is None:
-                settings = replace(settings, n_evidences=problem.evidences(settings.n_evidences))
-            n_points = integration.evaluations(settings, problem.origins[0].x.size)
-            announce_exact_average(problem.n_distinct, n_points, settings.n_evidences)
-            latent: points.LatentFunctions = problem.latent
-            integral, count = integration.integral_by_ep(problem, settings, rng), 1
-            if len(integral.points.x) == 1:
-                n_draws = draws * chains
-            else:
-                count = settings.n_evidences
-            known = latent, integral.points, count, n_draws, points.N_CANDIDATES
-            exact = points.exact_points(*known, rng, n_jobs)
-        else:
-            found = integral_with_many_rows(problem, settings, n_draws, rng, n_jobs)
-            _, integral, exact, latent = found
+        if n_evidences is None and isinstance(problem, IntegrationProblem):
+            settings = replace(settings, n_evidences=problem.evidences(settings.n_evidences))
+        compiled = time.perf_counter()
+        found = integration.average(problem, settings, draws * chains, rng, n_jobs)
+    _, latent, integral, exact = found
     equal = exact.equal_draws(chains, draws, points.more_draws(latent, rng), rng)
     tree = as_fitted(given, latent.tree(exact.points, equal, rng))
     attributes = average_process.attributes_of(integral, exact, problem.objective)

@@ -6,7 +6,7 @@ inputs, effects of new groups, further steps of a random walk. All else follows 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.random.op import RandomVariable
 from xarray import Dataset, DataTree
 
-from pymc_skewgp._learn.averaging.model_functions import at_draws
+from pymc_skewgp._learn.averaging.model_functions import at_draws, by_chain, flat_draws
 from pymc_skewgp._limits import stage
 from pymc_skewgp._model.distributions.marginal import MarginalRV
 from pymc_skewgp._model.distributions.unified_skew_normal import (
@@ -111,17 +111,14 @@ def predictions_of_model(
         with _stacked(model, rows), _said_what_lacks(model, rows):
             known = _LongerModel(model, first, rows)
             found = known.longer(before)
-            given = {
-                x: values_of(trace, rv.name).reshape(-1, *first[rv].shape)
-                for rv, x in known.inputs.items()
-            }
+            flat = flat_draws(trace, known.inputs)
+            given = {x: flat[rv] for rv, x in known.inputs.items()}
             # Of no free variable at all: as many draws all the same.
             n = trace.sizes["chain"] * trace.sizes["draw"]
             given = given or {pt.scalar("none"): np.zeros(n)}
             stage("Draws at new rows")
             values = at_draws([x.graph for x in found], given, rng)
-    shape = trace.sizes["chain"], trace.sizes["draw"]
-    drawn = {x.name: v.reshape(*shape, *v.shape[1:]) for x, v in zip(found, values, strict=True)}
+    drawn = by_chain(trace, found, values)
     return _tree(model, trace, rows, found, drawn, probs)
 
 
@@ -171,28 +168,24 @@ def _as_rows(model: pm.Model, new: Mapping[str, Any]) -> NewData:
 @contextmanager
 def _stacked(model: pm.Model, rows: NewData) -> Iterator[None]:
     """The model with new rows below the old ones, and with longer dimensions."""
-    shared: list[tuple[Any, Any]] = []
     lengths = {name: len(labels) for name, labels in rows.labels.items()}
     for name, x in rows.values.items():
         dims = model.named_vars_to_dims.get(name, ())
         if dims and dims[0] is not None and dims[0] not in lengths:
             lengths[dims[0]] = len(x)
-    try:
-        for name, x in rows.values.items():
-            variable = model[name]
-            old = variable.get_value()
-            shared.append((variable, old))
-            variable.set_value(np.concatenate([old, x]))
-        for name, count in lengths.items():
-            length = model.dim_lengths[name]
-            if isinstance(length, SharedVariable):
-                old = length.get_value()
-                shared.append((length, old))
-                length.set_value(np.asarray(old + count, dtype=old.dtype))
+    longer = {
+        model[name]: np.concatenate([model[name].get_value(), x]) for name, x in rows.values.items()
+    }
+    for name, count in lengths.items():
+        length = model.dim_lengths[name]
+        if isinstance(length, SharedVariable):
+            old = length.get_value()
+            longer[length] = np.asarray(old + count, dtype=old.dtype)
+    with ExitStack() as restored:
+        for variable, x in longer.items():
+            restored.callback(variable.set_value, variable.get_value())
+            variable.set_value(x)
         yield
-    finally:
-        for variable, old in shared:
-            variable.set_value(old)
 
 
 @contextmanager
@@ -276,13 +269,13 @@ class _LongerModel:
                 known = pt.as_tensor_variable(old)
                 tail = _continued(rv.name, new, known, axis, old.shape[axis])
                 found.append(Longer(rv.name, tail, axis, self._shape(tail)[axis]))
-        graphs = dict(zip(_names(model), self._again(_row_graphs(model)), strict=True))
-        values = dict(zip(_names(model), self._at_first(list(graphs.values())), strict=True))
-        for x in model.deterministics:
+        names, graphs = _names(model), self._again(_row_graphs(model))
+        values = dict(zip(names, self._at_first(graphs), strict=True))
+        for x, graph in zip(model.deterministics, graphs, strict=False):
             old_shape, new_shape = before[x.name].shape, values[x.name].shape
             axis = _grown(x.name, old_shape, new_shape)
             if axis is not None:
-                tail = _after(graphs[x.name], axis, old_shape[axis])
+                tail = _after(graph, axis, old_shape[axis])
                 found.append(Longer(x.name, tail, axis, new_shape[axis] - old_shape[axis]))
         _refuse_changes(before, values)
         if not found:

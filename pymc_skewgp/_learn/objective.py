@@ -109,11 +109,7 @@ class CompiledTerms:
         return sites_at(self._sites, self._of_sites(*arguments, *batch))
 
     def pull_back(
-        self,
-        point: Point,
-        batch: Batch,
-        wrt: Terms,
-        in_parameters: Sequence[FloatArray] = (),
+        self, point: Point, batch: Batch, wrt: Terms, in_parameters: Sequence[FloatArray] = ()
     ) -> list[FloatArray]:
         """Gradient in the continuous variables from that in the matrices, and in parameters."""
         arguments = self._coordinates.arguments(point)

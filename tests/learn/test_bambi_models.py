@@ -75,7 +75,7 @@ def _flat(*names):
 
 
 REFUSED = {
-    "collinear": ("y ~ x + twice", _flat("x", "twice"), "bound x and twice, which have flat"),
+    "collinear": ("y ~ x + twice", _flat("x", "twice"), "bound x and twice, which have flat")
 }
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from quick_search import averaged
 from scipy.special import logsumexp
 from scipy.stats import halfnorm, norm
 
@@ -44,12 +45,9 @@ def test_classes_are_their_closed_form(size):
     notes = {x.name: x.note for x in sg.explain(model).variables}
     expected = f"of block 1: one log density of all {2 * size} predictors (Newton)"
     assert notes["classes"] == expected
-    found = sg.integrate(model, draws=1000, chains=2, random_seed=0, progressbar=False)
-    posterior = found["posterior"]
     true, mean = of_classes(size, 1.5)
     # Of up to nine numbers one is off by 4.5 errors in 16,000 seeds.
-    assert abs(posterior.attrs["log_evidence"] - true) < 4.5 * posterior.attrs["log_evidence_se"]
-    assert posterior.attrs["log_evidence_se"] < 0.05
+    posterior = averaged(model, true, 4.5, largest=0.05, draws=1000)
     draws = posterior["a"].to_numpy().reshape(-1, 2, size)
     # At least a fifth of the draws count.
     error = draws.std(axis=0) / np.sqrt(len(draws) * 0.2)
@@ -68,11 +66,8 @@ def test_class_of_small_share():
         values = [pm.logp(pm.Normal.dist(a + c, 0.3), y).sum() for c in centres]
         pm.Potential("classes", pm.math.logsumexp(pt.stack(values)))
     true = logsumexp(norm(centres[:, None], np.hypot(2.0, 0.3)).logpdf(y).sum(axis=1))
-    found = sg.integrate(model, draws=1000, chains=2, random_seed=0, progressbar=False)
-    attrs = found["posterior"].attrs
-    # Five errors: a false alarm in 2e6 seeds.
-    assert abs(attrs["log_evidence"] - true) < 5.0 * attrs["log_evidence_se"] < 0.008
-    far = (found["posterior"]["a"].to_numpy()[..., 0] > 1.0).mean()
+    found = averaged(model, true, largest=0.0016, draws=1000)
+    far = (found["a"].to_numpy()[..., 0] > 1.0).mean()
     # 4.5 errors of the share .0105 of 2,000 draws of which nine tenths count.
     assert abs(far - 0.0105) < 4.5 * np.sqrt(0.0105 / 1800)
 
@@ -82,12 +77,7 @@ def test_with_a_scale():
     scales = np.linspace(0.005, 5.0, 1000)
     logs = np.array([of_classes(4, x)[0] for x in scales]) + halfnorm.logpdf(scales)
     true = logsumexp(logs) + np.log(scales[1] - scales[0])
-    options = {"n_evidences": 40, "draws": 200, "chains": 2, "random_seed": 1}
-    found = sg.integrate(classes(4), **options, progressbar=False)
-    attrs = found["posterior"].attrs
-    # Five errors of one number: a false alarm in 2e6 seeds.
-    assert abs(attrs["log_evidence"] - true) < 5.0 * attrs["log_evidence_se"]
-    assert attrs["log_evidence_se"] < 0.1
+    averaged(classes(4), true, largest=0.1, n_evidences=40, random_seed=1)
     fit = sg.find_hyperparameters(classes(4), random_seed=0)
     # Where the log evidence is less than .05 below its maximum: the error of its draws.
     near = scales[logs > logs.max() - 0.05]
@@ -114,10 +104,7 @@ def test_products_in_a_potential():
     logs = norm.logpdf(y[:, None, None, None], mean, 0.5).sum(axis=0)
     logs += norm.logpdf(x)[:, None, None] + norm.logpdf(x)[:, None] + norm.logpdf(x)
     true = logsumexp(logs) + 3.0 * np.log(x[1] - x[0])
-    found = sg.integrate(model, draws=1000, chains=1, random_seed=0, progressbar=False)
-    attrs = found["posterior"].attrs
-    assert abs(attrs["log_evidence"] - true) < 5.0 * attrs["log_evidence_se"]
-    assert attrs["log_evidence_se"] < 0.1
+    averaged(model, true, largest=0.1, draws=1000, chains=1)
 
 
 def test_means_that_see_all_of_a_function():

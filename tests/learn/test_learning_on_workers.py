@@ -18,7 +18,7 @@ import pytest
 import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.problem import TrainingData, process_objective
-from pymc_skewgp._learn.rows import many_rows as rows_on_workers
+from pymc_skewgp._learn.rows import rows_objective as rows_on_workers
 from pymc_skewgp._posterior import dask_blocks as dask_groups
 from pymc_skewgp._posterior import data_blocks as row_blocks
 from pymc_skewgp.approximations import HSGP, Inducing

@@ -16,7 +16,7 @@ import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._learn.problem import TrainingData, learn, process_objective
-from pymc_skewgp._learn.rows.data_kinds import blocks_of, some_blocks
+from pymc_skewgp._learn.rows.program import blocks_of, some_blocks
 from pymc_skewgp._posterior import data_blocks as row_blocks
 from pymc_skewgp.approximations import HSGP, Inducing, PivotedCholesky
 
@@ -373,8 +373,7 @@ def limited(name, approximation):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["increasing", pytest.param("learnt bound", marks=pytest.mark.slow(ci=True))],
+    "name", ["increasing", pytest.param("learnt bound", marks=pytest.mark.slow(ci=True))]
 )
 def test_limits_of_f(name):
     """Twenty points carry the function: some 1e-4 of a nat are lost."""

@@ -1,7 +1,6 @@
 """Posteriors of a process averaged over its hyperparameters, for estimators, and their reports."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,16 +19,14 @@ from pymc_skewgp._gaussian.weights import (
 from pymc_skewgp._learn.averaging import integration
 from pymc_skewgp._learn.averaging.importance import IntegrationSettings
 from pymc_skewgp._learn.averaging.model_functions import dataset_of
-from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints, exact_points
+from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints
 from pymc_skewgp._learn.averaging.problem import (
     ManyRowsProblem,
     improper_priors,
     integration_problem,
 )
-from pymc_skewgp._learn.averaging.rows import PosteriorFunctions, integral_with_many_rows
 from pymc_skewgp._learn.coordinates import Searched
 from pymc_skewgp._learn.problem import TrainingData
-from pymc_skewgp._limits import announce_exact_average, posteriors_kept
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray, Seed, as_count, as_generator
@@ -184,22 +181,23 @@ def _averaged_group(parts: list[Dataset], weights: FloatArray) -> Dataset:
     """Summaries of a mixture from those of its parts, with the errors of both."""
     found: dict[str, DataArray] = {}
     w = DataArray(weights, dims="point")
+
+    def each(name: str) -> DataArray:
+        return concat([part[name] for part in parts], dim="point", coords="minimal")
+
     for name in map(str, parts[0].data_vars):
         if any(word in name for word in _NO_AVERAGES) or name.endswith("_se"):
             continue
-        values = concat([part[name] for part in parts], dim="point", coords="minimal")
-        stem = name.removesuffix("_sd")
+        values, stem = each(name), name.removesuffix("_sd")
         if name.endswith("_sd") and f"{stem}_mean" in parts[0]:
-            means = concat([part[f"{stem}_mean"] for part in parts], dim="point", coords="minimal")
-            mean = (w * means).sum("point")
-            found[name] = (w * (values**2 + (means - mean) ** 2)).sum("point") ** 0.5
+            means = each(f"{stem}_mean")
+            off = means - (w * means).sum("point")
+            found[name] = (w * (values**2 + off**2)).sum("point") ** 0.5
             continue
-        mean = (w * values).sum("point")
-        found[name] = mean
-        spread = (values - mean) ** 2
+        found[name] = (w * values).sum("point")
+        spread = (values - found[name]) ** 2
         if f"{name}_se" in parts[0]:
-            errors = concat([part[f"{name}_se"] for part in parts], dim="point", coords="minimal")
-            spread = spread + errors**2
+            spread = spread + each(f"{name}_se") ** 2
         found[f"{name}_se"] = (w**2 * spread).sum("point") ** 0.5
     return Dataset(found, attrs=parts[0].attrs)
 
@@ -354,9 +352,9 @@ def averaged_process(
     """
     rng = np.random.default_rng(seed)
     problem = integration_problem(data, None, start, drawn=False)
+    given = problem, settings, None, rng
+    objective, latent, integral, exact = integration.average(*given)
     if isinstance(problem, ManyRowsProblem):
-        given = problem, settings, None, rng
-        objective, integral, exact, latent = integral_with_many_rows(*given)
         # Few posteriors, so that hyperparameters are drawn under EP's evidence, from all points:
         # the ratio of the two evidences is the more nearly the same at all of them the more rows
         # there are.
@@ -364,15 +362,6 @@ def averaged_process(
         different, index = np.unique(chosen, return_inverse=True)
         points = [integral.points.point(i) for i in different]
     else:
-        objective, n = problem.objective, problem.n_distinct
-        settings = replace(settings, n_evidences=posteriors_kept(n, settings.n_evidences))
-        n_points = integration.evaluations(settings, problem.origins[0].x.size)
-        announce_exact_average(n, n_points, settings.n_evidences)
-        integral = integration.integral_by_ep(problem, settings, rng)
-        count = 1 if len(integral.points.x) == 1 else settings.n_evidences
-        # Each evidence is by the draws that forecasts are made of afterwards.
-        latent = PosteriorFunctions(data, objective, int(rng.integers(2**31)))
-        exact = exact_points(latent, integral.points, count, 0.0, 0, rng)
         # Equal ones side by side, where an effective sample size sees them, in no order otherwise.
         points, order = exact.points, rng.permutation(len(exact.points))
         index = order[np.sort(systematic_resample(exact.log_weights[order], _DRAWN, rng))]

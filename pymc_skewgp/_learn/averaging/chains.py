@@ -26,7 +26,7 @@ from scipy.special import chdtri, logsumexp
 from pymc_skewgp._errors import DoublePrecisionError
 from pymc_skewgp._gaussian import weights
 from pymc_skewgp._learn.averaging.importance import DF, IntegrationSettings, StudentMixture
-from pymc_skewgp._learn.averaging.modes import Mode
+from pymc_skewgp._learn.averaging.modes import Mode, by_pattern
 from pymc_skewgp._learn.averaging.points import WeightedPoints, joined
 from pymc_skewgp._learn.coordinates import Function, Point
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -266,8 +266,8 @@ def points_by_chains(
     rng : numpy.random.Generator
     """
     parts, found, converged = [], [], True
-    for pattern in dict.fromkeys(mode.point.pattern for mode in modes):
-        own = [mode for mode in modes if mode.point.pattern == pattern]
+    for own in by_pattern(modes):
+        pattern = own[0].point.pattern
         draws, good = _of_pattern(function, own, settings, rng)
         prior = np.array([log_prior(Point(row, pattern)) for row in draws.x])
         replicate = np.zeros(prior.size, dtype=np.intp)

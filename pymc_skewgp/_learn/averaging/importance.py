@@ -27,9 +27,9 @@ from scipy.special import gammaincinv, gammaln, logsumexp, ndtri
 from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights, relative_ess, uniform_points
 from pymc_skewgp._learn.averaging.modes import Mode
-from pymc_skewgp._learn.averaging.points import WeightedPoints, joined
+from pymc_skewgp._learn.averaging.points import WeightedPoints
 from pymc_skewgp._learn.averaging.problem import PriorDraws
-from pymc_skewgp._learn.coordinates import Pattern, Point
+from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._validation import FloatArray
 
 Method = Literal["auto", "importance", "surrogate", "nuts"]
@@ -268,18 +268,17 @@ Target = Callable[[Sequence[Point]], tuple[FloatArray, FloatArray]]
 
 
 class AdaptiveImportance:
-    """Rounds of importance sampling.
+    """Rounds of importance sampling, with one pattern of binary values.
 
     Parameters
     ----------
     target : callable
     modes : list of Mode
-        At least one.
+        Of one pattern, at least one.
     settings : IntegrationSettings
     rng : numpy.random.Generator
-    prior : callable, optional
-        Draws from the prior given a pattern of binary values, where there are any: every round has
-        a share of them. Default none.
+    prior : PriorDraws, optional
+        Every round has a share of its draws.
     """
 
     def __init__(
@@ -288,60 +287,44 @@ class AdaptiveImportance:
         modes: list[Mode],
         settings: IntegrationSettings,
         rng: np.random.Generator,
-        prior: Callable[[Pattern], PriorDraws | None] = lambda _: None,
+        prior: PriorDraws | None = None,
     ) -> None:
-        self._target, self._settings, self._rng = target, settings, rng
-        patterns = dict.fromkeys(mode.point.pattern for mode in modes)
-        self._patterns = [
-            _OnePattern([mode for mode in modes if mode.point.pattern == pattern], prior(pattern))
-            for pattern in patterns
-        ]
-        self.n_rounds = 0
-
-    def round(self, n_points: int = 0) -> WeightedPoints:
-        """Another round, of `n_points` or more; all points so far, with their weights."""
-        self.n_rounds += 1
-        each = -(-n_points // len(self._patterns))
-        for own in self._patterns:
-            least = self._settings.points_of_round(own.n_coordinates)
-            own.round(-(-max(each, least) // _REPLICATES), self._target, self._rng)
-        # Every pattern has its own points: the integral is the sum over patterns.
-        return joined([own.points for own in self._patterns])
-
-    @property
-    def last_relative_ess(self) -> float:
-        """Of the last round alone, by its own weights, the worst pattern's."""
-        return min(own.last_relative_ess for own in self._patterns)
-
-
-class _OnePattern:
-    """Rounds with one pattern of binary values."""
-
-    def __init__(self, modes: list[Mode], prior: PriorDraws | None) -> None:
+        self._target, self._rng = target, rng
         self._pattern, self._prior = modes[0].point.pattern, prior
         self._share = 0.0 if prior is None else _PRIOR_SHARE
         self._mixtures = [mixture_of_modes(modes)]
         self._rounds: list[tuple[FloatArray, ...]] = []  # points, target, evidence, prior
-        self.n_coordinates = modes[0].point.x.size
+        self._n_coordinates = modes[0].point.x.size
+        self._least = settings.points_of_round(self._n_coordinates)
         self.points: WeightedPoints
 
-    def round(self, each: int, target: Target, rng: np.random.Generator) -> None:
-        """Points from a mixture that those before it are used to fit, so many a replicate."""
+    @property
+    def n_rounds(self) -> int:
+        """How many there were."""
+        return len(self._rounds)
+
+    def round(self, n_points: int = 0) -> WeightedPoints:
+        """Another round, of `n_points` or more; all points so far, with their weights.
+
+        They are from a mixture that those before are used to fit.
+        """
+        each = -(-max(n_points, self._least) // _REPLICATES)
         if self._rounds:
             self._mixtures.append(self._fitted())
         mixture = self._mixtures[-1]
-        uniforms = uniform_points(mixture.n_uniforms, each, _REPLICATES, rng)
+        uniforms = uniform_points(mixture.n_uniforms, each, _REPLICATES, self._rng)
         of_prior = uniforms[0] < self._share
         uniforms[0] = (uniforms[0] - self._share) / (1.0 - self._share)
-        x = np.empty((uniforms.shape[1], self.n_coordinates))
+        x = np.empty((uniforms.shape[1], self._n_coordinates))
         x[~of_prior] = mixture.draw(uniforms[:, ~of_prior])
         log_prior = np.full(len(x), -np.inf)
         if self._prior is not None:
             x[of_prior] = self._prior.draw(int(of_prior.sum()))
             log_prior = self._prior.log_density(x)
-        found = target([Point(row, self._pattern) for row in x])
+        found = self._target([Point(row, self._pattern) for row in x])
         self._rounds.append((x, *found, log_prior))
         self.points = self._weighted()
+        return self.points
 
     def _weighted(self) -> WeightedPoints:
         x, log_target, log_evidence, log_prior = map(
@@ -363,6 +346,7 @@ class _OnePattern:
 
     @property
     def last_relative_ess(self) -> float:
+        """Of the last round alone, by its own weights."""
         ratio = self.points.log_ratio
         assert ratio is not None
         return relative_ess(ratio[-self._rounds[-1][1].size :])
@@ -371,7 +355,7 @@ class _OnePattern:
         """The next round's mixture."""
         x, log_weights = self.points.x, self.points.log_weights
         # Few effective points make a poor mixture: powers of the weights until there are enough.
-        wanted = min(10.0 * (self.n_coordinates + 2), 0.2 * len(x))
+        wanted = min(10.0 * (self._n_coordinates + 2), 0.2 * len(x))
         power = 1.0
         for _ in range(_TEMPERINGS):
             if relative_ess(power * log_weights) * len(x) >= wanted:

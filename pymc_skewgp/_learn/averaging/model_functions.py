@@ -19,12 +19,7 @@ from pytensor.tensor.random.type import RandomGeneratorType
 from xarray import Dataset, DataTree
 
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._learn.averaging.points import (
-    EqualDraws,
-    FactorTask,
-    Task,
-    evidence_alone,
-)
+from pymc_skewgp._learn.averaging.points import EqualDraws, FactorTask, Task, evidence_alone
 from pymc_skewgp._learn.coordinates import Point, Searched
 from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._limits import few_blas_threads
@@ -50,9 +45,7 @@ _TOGETHER = 64
 
 
 def at_draws(
-    graphs: Sequence[Any],
-    given: Mapping[Any, NDArray[Any]],
-    rng: np.random.Generator | None = None,
+    graphs: Sequence[Any], given: Mapping[Any, NDArray[Any]], rng: np.random.Generator | None = None
 ) -> list[NDArray[Any]]:
     """Values of graphs, a draw each: shapes (N, ...).
 
@@ -156,6 +149,20 @@ def _one_by_one(
         yield function(*(rng.spawn(len(own)) if rng is not None else []), *values)
 
 
+def flat_draws(trace: Dataset, variables: Iterable[Any]) -> dict[Any, NDArray[Any]]:
+    """Of each variable, chains one after the other: shapes (N, ...)."""
+    every = {rv: values_of(trace, rv.name) for rv in variables}
+    return {rv: values.reshape(-1, *values.shape[2:]) for rv, values in every.items()}
+
+
+def by_chain(
+    trace: Dataset, variables: Iterable[Any], values: Iterable[NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Values at flat draws by name, shapes (chain, draw, ...)."""
+    shape, pairs = (trace.sizes["chain"], trace.sizes["draw"]), zip(variables, values, strict=True)
+    return {x.name: value.reshape(*shape, *value.shape[1:]) for x, value in pairs}
+
+
 # Hyperparameters at points by name, on their own scale, as a data set.
 
 
@@ -217,13 +224,8 @@ def _with(
     known = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
     inputs = {rv: rv.type(rv.name) for rv in drawn}
     graphs = clone_replace(list(later), known | inputs)
-    shape = trace.sizes["chain"], trace.sizes["draw"]
-    given = {
-        inputs[rv]: values_of(trace, rv.name).reshape(-1, *trace[rv.name].shape[2:]) for rv in drawn
-    }
-    found = at_draws(graphs, given, rng)
-    named = zip(later, found, strict=True)
-    values = {x.name: value.reshape(*shape, *value.shape[1:]) for x, value in named}
+    given = {inputs[rv]: values for rv, values in flat_draws(trace, drawn).items()}
+    values = by_chain(trace, later, at_draws(graphs, given, rng))
     return trace.merge(as_dataset(model, values))
 
 
@@ -264,17 +266,8 @@ def log_likelihoods(model: pm.Model, trace: Dataset) -> Dataset:
         plain = remove_value_transforms(model)
     observed = plain.observed_RVs
     drawn = [rv for rv in plain.free_RVs if rv.name in trace]  # others are predictions
-    values = [plain.rvs_to_values[rv] for rv in drawn]
-    shape = (trace.sizes["chain"], trace.sizes["draw"])
-    given = {
-        value: values_of(trace, rv.name).reshape(-1, *trace[rv.name].shape[2:])
-        for rv, value in zip(drawn, values, strict=True)
-    }
-    densities = at_draws(plain.logp(vars=observed, sum=False), given)
-    found = {
-        rv.name: density.reshape(*shape, *density.shape[1:])
-        for rv, density in zip(observed, densities, strict=True)
-    }
+    given = {plain.rvs_to_values[rv]: x for rv, x in flat_draws(trace, drawn).items()}
+    found = by_chain(trace, observed, at_draws(plain.logp(vars=observed, sum=False), given))
     coords, dims = of_pymc.coords_and_dims_for_inferencedata(plain)
     where: dict[str, Any] = {"chain": trace.chain, "draw": trace.draw}
     return named_dataset("log_likelihood", found, dims, {**coords, **where})

@@ -59,11 +59,17 @@ class Mode(NamedTuple):
     log_density: float = -np.inf
 
 
+def by_pattern(modes: Sequence[Mode]) -> list[list[Mode]]:
+    """Those of each pattern of binary values: the integral is the sum over them."""
+    patterns = dict.fromkeys(mode.point.pattern for mode in modes)
+    return [[mode for mode in modes if mode.point.pattern == pattern] for pattern in patterns]
+
+
 class Evaluations:
     """An objective, counted."""
 
-    def __init__(self, objective: Searched) -> None:
-        self._objective, self.count = objective, 0
+    def __init__(self, objective: Searched, count: int = 0) -> None:
+        self._objective, self.count = objective, count
 
     def __call__(self, point: Point) -> Value:
         """Value with gradient."""
@@ -86,12 +92,9 @@ def n_restarts(n_coordinates: int) -> int:
 
 
 def proper_modes(
-    problem: IntegrationProblem,
-    evaluate: Function,
-    rng: np.random.Generator,
-    known: Sequence[Mode] = (),
+    problem: IntegrationProblem, evaluate: Function, rng: np.random.Generator
 ) -> list[Mode]:
-    """Those `known`, or found, of a posterior whose tails are looked at; the largest first.
+    """Those known, or found, of a posterior whose tails are looked at; the largest first.
 
     Raises
     ------
@@ -100,7 +103,7 @@ def proper_modes(
     ImproperPriorError
         Where the posterior is no distribution.
     """
-    modes, first = list(known), problem.origins[0]
+    modes, first = list(problem.modes), problem.origins[0]
     if not modes:
         part = problem.coarse or problem.objective
         vectors = optimizers.spread_starts(part, first, n_restarts(first.x.size), rng, CANDIDATES)

@@ -47,9 +47,9 @@ from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
 from pymc_skewgp._validation import FloatArray
 
 if TYPE_CHECKING:
+    from pymc_skewgp._learn.averaging.integration import PosteriorFunctions
     from pymc_skewgp._learn.averaging.model_functions import ModelFunctions
     from pymc_skewgp._learn.averaging.problem import ProcessFunctions
-    from pymc_skewgp._learn.averaging.rows import PosteriorFunctions
 
 # The latent functions of a model, as a function of its hyperparameters: `tasks` at points, of which
 # the evidence is the product, and draws with equal weights as a `tree`.

@@ -198,12 +198,21 @@ class IntegrationProblem:
         With some of the data, to try starts on; None where all are few enough.
     latent : ModelFunctions, ProcessFunctions or None
         The functions of which draws are wanted.
+    data : TrainingData or None
+        Of a SkewGP.
+    modes : sequence of Mode
+        Where these are known.
+    n_evaluations : int
+        Of EP, before.
     """
 
     objective: Searched
     origins: list[Point]
     coarse: Searched | None = None
     latent: Any = None
+    data: problem.TrainingData | None = None
+    modes: Sequence[Any] = ()
+    n_evaluations: int = 0
 
     def prior_draws(self, pattern: Pattern, rng: np.random.Generator) -> PriorDraws | None:
         """The prior of the continuous coordinates; None where it cannot be drawn from."""
@@ -346,4 +355,4 @@ def integration_problem(
     latent = ProcessFunctions(model, given, Xnew, found.objective, found.coefficients)
     part = problem.coarse_part(found, SearchSettings(), rng)
     coarse = None if part is None else part.objective
-    return IntegrationProblem(found.objective, origins, coarse, latent)
+    return IntegrationProblem(found.objective, origins, coarse, latent, data)

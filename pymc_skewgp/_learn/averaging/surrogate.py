@@ -44,7 +44,7 @@ from pymc_skewgp._learn.averaging.importance import (
     mixture_of_modes,
 )
 from pymc_skewgp._learn.averaging.modes import Mode
-from pymc_skewgp._learn.averaging.points import WeightedPoints, joined
+from pymc_skewgp._learn.averaging.points import WeightedPoints
 from pymc_skewgp._learn.coordinates import Function, Pattern, Point
 from pymc_skewgp._limits import few_blas_threads, stage
 from pymc_skewgp._validation import FloatArray
@@ -411,38 +411,22 @@ class SmoothTarget(NamedTuple):
     groups: Sequence[tuple[IntArray, bool]]
 
 
-def points_by_surrogate(
-    target: SmoothTarget,
-    modes: list[Mode],
-    enough: int,
-    settings: IntegrationSettings,
-    rng: np.random.Generator,
-) -> tuple[WeightedPoints, Point, float]:
-    """Points for each pattern of binary values; the highest that was met, and the target there.
+class SurrogateSampler:
+    """Points drawn from a surrogate, with one pattern of binary values.
 
     Parameters
     ----------
     target : SmoothTarget
     modes : list of Mode
-    enough : int
-        Effective points that are wanted.
+        Of one pattern.
     settings : IntegrationSettings
     rng : numpy.random.Generator
+
+    Attributes
+    ----------
+    highest : tuple of Point and float
+        The highest point that was met, and the target there.
     """
-    patterns = list(dict.fromkeys(mode.point.pattern for mode in modes))
-    parts, highest = [], []
-    for pattern in patterns:
-        own = [mode for mode in modes if mode.point.pattern == pattern]
-        sampler = _OnePattern(target, own, settings, rng)
-        each = -(-enough // len(patterns))
-        sampler.learn(each)
-        parts.append(sampler.draws(each))
-        highest.append(sampler.highest)
-    return joined(parts), *max(highest, key=lambda pair: pair[1])
-
-
-class _OnePattern:
-    """The surrogate with one pattern of binary values."""
 
     def __init__(
         self,

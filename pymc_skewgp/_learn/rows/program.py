@@ -8,16 +8,19 @@ data, such as :math:`\Phi = k(X, Z) L^{-\top}` and limits of its rows.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pymc as pm
+import pytensor.sparse as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.coordinates import Coordinates, Point
 from pymc_skewgp._learn.objective import Batch, gradient_in
 from pymc_skewgp._model.gp.functions import (
@@ -27,9 +30,20 @@ from pymc_skewgp._model.gp.functions import (
     spectral_basis,
     spectral_density,
 )
+from pymc_skewgp._model.graph.data import KnownData, KnownSites
 from pymc_skewgp._model.ops.plain_mode import plain_function
 from pymc_skewgp._observations.likelihood import Derivative
-from pymc_skewgp._posterior.blocks_at import Arrays, BlockAt, all_finite
+from pymc_skewgp._posterior import data_blocks as row_blocks
+from pymc_skewgp._posterior.blocks_at import (
+    Arrays,
+    BlockAt,
+    all_finite,
+    functions_at,
+    groups_at,
+    limits_at,
+    rows_at,
+    signs_at,
+)
 from pymc_skewgp._posterior.features import NUGGET, SpectralFeatures
 from pymc_skewgp._posterior.prior import factor_between
 from pymc_skewgp._validation import FloatArray
@@ -307,3 +321,218 @@ class Chunk:
 
     def _arguments(self, latent: LatentAt) -> Batch:
         return self.X, *latent.basis, *latent.common, *self.batch
+
+
+# Data of one kind, all or some of which are cut into blocks.
+
+
+def signs_of(latent: LatentGraph, n_columns: int) -> Chunk | None:
+    """Signs of all functions at the pseudo-points; None without any."""
+    gp, s = latent.gp, latent.gp.n_pseudo_points
+    if not s:
+        return None
+    phi, _, rest = latent.f("pseudo-points")
+    variance = pt.sqr(phi).sum(axis=1) + rest
+    columns = [pt.broadcast_to(pt.cast(x, "float64"), (s,)) for x in (gp.phase, gp.truncation)]
+    compiled = latent.compiled([], [*columns, phi / pt.sqrt(variance)[:, None], rest / variance])
+    return Chunk(compiled, np.zeros((s, n_columns)), partial(signs_at, len(latent.known)))
+
+
+@dataclass(frozen=True, eq=False)
+class DataOfKind:
+    """Data of one kind.
+
+    Attributes
+    ----------
+    known : KnownData or KnownSites
+    compiled : CompiledNumbers, or a dict of them
+    blocks : callable
+        Of some observations, in increasing order.
+    n_observations : int
+        Rows of X; or comparisons, where these are rows about several of them.
+    n_computed : int
+        Observations whose features are computed: of equal rows one.
+    is_data : bool
+        Whether they are data, and no constraint, which goes whole with any of the data.
+    in_parts : bool
+        Whether some of them are data too.
+    """
+
+    known: Any
+    compiled: Any
+    blocks: Callable[[IntArray], list[Chunk]]
+    n_observations: int
+    n_computed: int
+    is_data: bool = True
+    in_parts: bool = True
+
+
+def limits_of(known: KnownData, latent: LatentGraph) -> DataOfKind:
+    """A constraint."""
+    symbols, rows = _row_graphs(known, latent)
+    phi, mean, rest = latent.first(known.likelihood.derivative)
+    variance = pt.sqr(phi).sum(axis=1) + rest
+    nugget = rows.S * variance
+    numbers = [phi, mean, nugget + rest, rows.lower, rows.upper, variance, nugget]
+    compiled, table = latent.compiled(symbols, [rows.log_constant, *numbers]), known.whole
+    batch = *table.columns, table.log_constant, *table.slopes
+    whole, n = [Chunk(compiled, known.X, limits_at, batch)], known.X.shape[0]
+    return DataOfKind(known, compiled, lambda _: whole, n, n, is_data=False, in_parts=False)
+
+
+def row_numbers(known: KnownData, latent: LatentGraph) -> CompiledNumbers:
+    """Of points and intervals with noise of their own."""
+    own = row_blocks.PlainRows(known.X, known.whole)
+    symbols, rows = _row_graphs(known, latent)
+    phi, mean, rest = latent.first()
+    if own.picked is None:
+        design, squares = (ps.csr_matrix(dtype="float64") for _ in range(2))
+        symbols += [design, squares]
+        phi, mean = ps.structured_dot(design, phi), _times(design, mean)
+        # What is left of items that comparisons share is not noise of the rows.
+        rest = _times(squares, rest) if own.apart else 0.0 * mean
+    numbers = [phi, mean, rest, rows.lower, rows.upper, rows.value, rows.S]
+    return latent.compiled(symbols, [rows.log_constant, *numbers])
+
+
+def rows_of(known: KnownData, compiled: CompiledNumbers) -> DataOfKind:
+    """Points and intervals with noise of their own."""
+    rows, table = row_blocks.PlainRows(known.X, known.whole), known.whole
+
+    def blocks(chosen: IntArray) -> list[Chunk]:
+        found = list[Chunk]()
+        for own in rows.cuts(chosen):
+            constant = np.zeros(()) if found else table.log_constant
+            columns, slopes = ([x[own.rows] for x in y] for y in (table.columns, table.slopes))
+            designs = [] if own.design is None else [own.design, own.design.power(2)]
+            made = partial(rows_at, own.counts, own.unit)
+            batch = *columns, constant, *slopes, *designs
+            found.append(Chunk(compiled, known.X[own.inputs], made, batch))
+        return found
+
+    return DataOfKind(known, compiled, blocks, rows.n_observations, rows.n_computed)
+
+
+def _times(design: Any, x: Any) -> Any:
+    return ps.structured_dot(design, x[:, None])[:, 0]
+
+
+def functions_of(known: KnownSites, compiled: CompiledNumbers) -> DataOfKind:
+    """Sites that are functions of one predictor each.
+
+    A function of all values has no parts, nor have parameters of rows.
+    """
+    size, n = row_blocks.ROWS_IN_BLOCK, known.X.shape[0]
+
+    def blocks(chosen: IntArray) -> list[Chunk]:
+        if not known.divisible:
+            return [Chunk(compiled, known.X, partial(functions_at, known.family, known.y))]
+        parts = [chosen[i : i + size] for i in range(0, chosen.size, size)]
+        return [
+            Chunk(compiled, known.X[x], partial(functions_at, known.family_of(x), known.y[x]))
+            for x in parts
+        ]
+
+    return DataOfKind(known, compiled, blocks, n, n, in_parts=known.divisible)
+
+
+def groups_of(known: KnownData, latent: LatentGraph) -> DataOfKind:
+    """Rows that share noise, or are about several functions: observations are groups of them.
+
+    Groups are counted by size.
+    """
+    table = known.whole
+    rows = row_blocks.GroupedRows(table, known.n_functions, latent.known)
+    compiled = {id(kind): _group_numbers(known, rows, latent, kind) for kind in rows.kinds}
+
+    def blocks(chosen: IntArray) -> list[Chunk]:
+        found = list[Chunk]()
+        for inputs, groups, kind, design in rows.cuts(chosen):
+            constant = np.zeros(()) if found else table.log_constant
+            columns = *(x[groups.rows] for x in table.columns[:3]), groups.noise
+            batch: Any = *columns, constant, *rows.slopes(groups.rows), *design
+            made = partial(groups_at, kind.is_apart)
+            found.append(Chunk(compiled[id(kind)], known.X[inputs], made, batch))
+        return found
+
+    n = rows.n_observations
+    return DataOfKind(known, compiled, blocks, n, n)
+
+
+def _group_numbers(
+    known: KnownData, own: row_blocks.GroupedRows, latent: LatentGraph, kind: row_blocks.GroupKind
+) -> CompiledNumbers:
+    """Of groups of m rows of p values each, at one input or at several."""
+    noise = [3 if own.is_noise(x) else x.ndim + 1 for x in known.whole.slopes]
+    symbols = [_symbol(ndim) for ndim in (2, 2, 2, 3, 0, *noise)]
+    counts = [_symbol(1)] if known.repeats else []
+    rows = known.rows_of([latent.X, *symbols[:5], *counts, *symbols[5:]], known.random)
+    design = [_symbol(3), pt.matrix(dtype="int64"), _symbol(3)]
+    if not kind.of_one_input:
+        design.append(ps.csr_matrix(dtype="float64"))
+    f = *latent.f(), latent.half, latent.between
+    numbers = kind.numbers(pt, ps.structured_dot, f, rows.S, rows.value, *design)
+    limits = rows.lower, rows.upper, rows.value
+    return latent.compiled([*symbols, *design], [rows.log_constant, *numbers, *limits])
+
+
+def is_grouped(known: KnownData) -> bool:
+    """Whether observations are of several predictors each: functions, or rows that share noise."""
+    return known.n_functions > 1 or known.shares_noise
+
+
+def _row_graphs(known: KnownData, latent: LatentGraph) -> tuple[list[Any], Any]:
+    """Symbols of the table of rows with noise of their own, and graphs of the rows."""
+    table = known.whole
+    data = [*table.columns, table.log_constant, *table.slopes]
+    symbols = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in data]
+    counts = [pt.vector("counts", dtype="float64")] if known.repeats else []
+    k = len(table.columns) + 1
+    return symbols, known.rows_of([latent.X, *symbols[:k], *counts, *symbols[k:]], known.random)
+
+
+def _symbol(ndim: int) -> Any:
+    return pt.tensor(dtype="float64", shape=(None,) * ndim)
+
+
+def kind_of(known: Any, latent: LatentGraph) -> DataOfKind:
+    """Data that are checked, compiled for a model."""
+    if isinstance(known, KnownSites):
+        numbers = [pt.zeros(()), *latent.first(), *known.random.values()]
+        return functions_of(known, latent.compiled([], numbers))
+    if not known.likelihood.has_data:
+        return limits_of(known, latent)
+    if is_grouped(known):
+        return groups_of(known, latent)
+    return rows_of(known, row_numbers(known, latent))
+
+
+def blocks_of(kinds: Sequence[DataOfKind]) -> list[Chunk]:
+    """Of all data."""
+    return [block for kind in kinds for block in kind.blocks(np.arange(kind.n_observations))]
+
+
+def n_data(kinds: Sequence[DataOfKind]) -> int:
+    """Observations of all kinds."""
+    return sum(kind.n_observations for kind in kinds if kind.is_data)
+
+
+def some_blocks(
+    kinds: Sequence[DataOfKind], size: int, rng: np.random.Generator
+) -> list[Chunk] | None:
+    """Of so many observations, drawn at random with equal shares of each kind.
+
+    None where there are no more than these, or where some data cannot be taken apart.
+    """
+    n = n_data(kinds)
+    if n <= size or not all(kind.in_parts for kind in kinds if kind.is_data):
+        return None
+    blocks: list[Chunk] = []
+    for kind in kinds:
+        if not kind.is_data:
+            blocks += blocks_of([kind])
+            continue
+        own = max(1, round(size * kind.n_observations / n))
+        chosen = np.sort(rng.choice(kind.n_observations, own, replace=False))
+        blocks += kind.blocks(chosen)
+    return blocks
