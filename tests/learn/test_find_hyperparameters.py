@@ -288,8 +288,12 @@ def test_refused(message):
         REFUSED[message]()
 
 
-def test_progress(capsys):
+def test_progress(monkeypatch):
+    said = []
+    monkeypatch.setattr(
+        "rich.progress.Progress.update", lambda *_, description, **__: said.append(description)
+    )
     find_hyperparameters(flat_ou(), X, Y, method="ep", n_restarts=0, random_seed=0)
-    shown = capsys.readouterr().out
+    shown = "\n".join(said)
     assert "Run 1, ep: log evidence -" in shown
     assert "(at the best point -" in shown

@@ -26,8 +26,9 @@ from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._model.gp.latent_draws import values_of
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
+from pymc_skewgp._model.graph.fields import Field
 from pymc_skewgp._model.graph.gaussian_terms import SiteDesign
-from pymc_skewgp._model.graph.members import Field, JointGaussian, labels_of
+from pymc_skewgp._model.graph.members import JointGaussian, labels_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._model.steps.block_move import LatentAtPoint
 from pymc_skewgp._observations.observations import intervals

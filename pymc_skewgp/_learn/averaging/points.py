@@ -33,7 +33,8 @@ from pymc_skewgp._learn.factor_evidence import (
 )
 from pymc_skewgp._learn.factor_rows import FactorStart
 from pymc_skewgp._limits import few_blas_threads, steps
-from pymc_skewgp._model.graph.members import Field, JointGaussian
+from pymc_skewgp._model.graph.fields import Field
+from pymc_skewgp._model.graph.members import JointGaussian
 from pymc_skewgp._observations.sites import SitesGiven, joined_sites
 from pymc_skewgp._posterior.draws_with_evidence import (
     Case,

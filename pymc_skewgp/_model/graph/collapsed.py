@@ -19,7 +19,8 @@ from pymc_skewgp._model.gp.process import process_of_values
 from pymc_skewgp._model.graph import affine, analysis, data, likelihoods
 from pymc_skewgp._model.graph import gaussian_terms as of_block
 from pymc_skewgp._model.graph import members as kinds
-from pymc_skewgp._model.graph.members import Field, JointGaussian, joint_prior
+from pymc_skewgp._model.graph.fields import Field
+from pymc_skewgp._model.graph.members import JointGaussian, joint_prior
 from pymc_skewgp._model.graph.sites import distribution_name, recognised
 from pymc_skewgp._model.ops.densities import (
     interval_limits,

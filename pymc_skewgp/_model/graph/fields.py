@@ -10,11 +10,12 @@ code of its own: random walks, autoregressions, areas and effects are all the sa
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.multivariate import ICARRV
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import graph_inputs
@@ -24,7 +25,6 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.graph import members as kinds
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.data import NoisyRows, row_terms
-from pymc_skewgp._model.graph.members import Field
 from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._model.ops.plain_mode import in_double, plain_function
 from pymc_skewgp._posterior.site_evidence import FieldTerms
@@ -43,6 +43,31 @@ _SPREAD, _SEED = 0.3, 0
 
 # From z of shape (k, d) what is linear in it, shape (k, m).
 Linear = Callable[[FloatArray], FloatArray]
+
+
+class Field(NamedTuple):
+    """A vector z whose own coordinates are drawn, its precision being sparse.
+
+    Attributes
+    ----------
+    log_constant : TensorVariable, shape ()
+        What of the evidence's constant is the prior's.
+    """
+
+    log_constant: Any
+
+    @property
+    def flat(self) -> FloatArray:
+        """None has a flat prior."""
+        return np.zeros((0, 0))
+
+    def of_white(self, c: FloatArray) -> FloatArray:
+        """The draws as they are."""
+        return c
+
+    def white(self, z: FloatArray) -> FloatArray:
+        """The same."""
+        return z
 
 
 def field_terms(
@@ -120,7 +145,7 @@ def _densities(model: pm.Model, block: BlockGraph, ends: IntArray) -> tuple[list
     found, ties = [], [pt.zeros((0, int(ends[-1])), dtype="float64")]
     for x, start in zip(block.members, ends[:-1], strict=True):
         rv = model[x.name]
-        parts = kinds.icar_parts(model, rv) if isinstance(rv.owner.op, ICARRV) else None
+        parts = _icar_parts(model, rv) if isinstance(rv.owner.op, ICARRV) else None
         if parts is None:
             found.append(kinds.log_density_of(model, rv))
             continue
@@ -128,6 +153,23 @@ def _densities(model: pm.Model, block: BlockGraph, ends: IntArray) -> tuple[list
         rest = ends[-1] - start - parts[1].type.shape[1]
         ties.append(pt.cast(pt.pad(parts[1], ((0, 0), (start, rest))), "float64"))
     return found, pt.concatenate(ties)
+
+
+def _icar_parts(model: pm.Model, rv: Any) -> tuple[Any, Any] | None:
+    """The log density of `pm.ICAR` but for its sum's, and what times z is white in the latter.
+
+    None for batches of fields.
+    """
+    value = model.rvs_to_values[rv]
+    W, sigma, deviation = model.replace_rvs_by_values(rv.owner.op.dist_params(rv.owner))
+    if value.type.ndim != 1:
+        return None
+    W = plain_function([], W)()
+    first, second = np.nonzero(np.tril(W) == 1)
+    apart = ((value[first] - value[second]) ** 2).sum() / sigma.squeeze() ** 2
+    tie = pt.ones((1, len(W))) / (len(W) * deviation.squeeze())
+    log_density = pt.log(tie[0, 0]) - kinds.HALF_LOG_2PI - 0.5 * apart
+    return check_parameters(log_density, pt.gt(sigma.squeeze(), 0.0), msg="sigma > 0"), tie
 
 
 def _may_be_sparse(model: pm.Model, block: BlockGraph, rows: Sequence[NoisyRows]) -> bool:

@@ -182,7 +182,7 @@ def predictors_of(observed: Sequence[Any]) -> SiteDesign:
 
 def gaussian_terms(
     model: pm.Model, block: BlockGraph, potentials: Sequence[Any]
-) -> tuple[FactorTerms | FieldTerms, members.JointGaussian | members.Field]:
+) -> tuple[FactorTerms | FieldTerms, members.JointGaussian | fields.Field]:
     """Terms of a block without a SkewGP, and its vector of white coordinates, or itself.
 
     Raises

@@ -132,23 +132,6 @@ def _car_log_density(value: Any, mu: Any, W: Any, alpha: Any, tau: Any, valid: A
     return check_parameters(0.5 * (log_det - quadratic), *bounds, msg="-1 < alpha < 1, tau > 0")
 
 
-def icar_parts(model: pm.Model, rv: Any) -> tuple[Any, Any] | None:
-    """The log density of `pm.ICAR` but for its sum's, and what times z is white in the latter.
-
-    None for batches of fields.
-    """
-    value = model.rvs_to_values[rv]
-    W, sigma, deviation = model.replace_rvs_by_values(rv.owner.op.dist_params(rv.owner))
-    if value.type.ndim != 1:
-        return None
-    W = plain_function([], W)()
-    first, second = np.nonzero(np.tril(W) == 1)
-    apart = ((value[first] - value[second]) ** 2).sum() / sigma.squeeze() ** 2
-    tie = pt.ones((1, len(W))) / (len(W) * deviation.squeeze())
-    log_density = pt.log(tie[0, 0]) - HALF_LOG_2PI - 0.5 * apart
-    return check_parameters(log_density, pt.gt(sigma.squeeze(), 0.0), msg="sigma > 0"), tie
-
-
 def slopes_of(log_density: Any, values: Sequence[Any]) -> list[Any]:
     """Gradient in some values."""
     found: list[Any] = pt.grad(
@@ -608,31 +591,6 @@ class JointGaussian(NamedTuple):
     def white(self, z: FloatArray) -> FloatArray:
         """A c of one z; what z leaves open moves no predictor."""
         return np.asarray(np.linalg.lstsq(self.factor, z - self.mean)[0])
-
-
-class Field(NamedTuple):
-    """A vector z whose own coordinates are drawn, its precision being sparse.
-
-    Attributes
-    ----------
-    log_constant : TensorVariable, shape ()
-        What of the evidence's constant is the prior's.
-    """
-
-    log_constant: Any
-
-    @property
-    def flat(self) -> FloatArray:
-        """None has a flat prior."""
-        return np.zeros((0, 0))
-
-    def of_white(self, c: FloatArray) -> FloatArray:
-        """The draws as they are."""
-        return c
-
-    def white(self, z: FloatArray) -> FloatArray:
-        """The same."""
-        return z
 
 
 class JointPrior(NamedTuple):
