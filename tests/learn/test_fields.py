@@ -257,5 +257,6 @@ def test_parameters_that_cannot_be_moved_far():
         sd = pm.Normal("sd", 0.02, 0.001, shape=2)  # without a transform
         walk = pm.GaussianRandomWalk("z", sigma=sd[0], init_dist=pm.Normal.dist(), shape=N)
         effect = pm.Normal("u", 0.0, sd[1], shape=N)
-        pm.Poisson("y", pm.math.exp(walk + effect), observed=np.ones(N, dtype=int))
+        eta = walk + pm.Uniform("scale", 0.5, 2.0) * effect
+        pm.Poisson("y", pm.math.exp(eta), observed=np.ones(N, dtype=int))
     assert "sparse precision" in str(sg.explain(model))

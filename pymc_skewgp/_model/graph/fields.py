@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.multivariate import ICARRV
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import graph_inputs, io_toposort
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar.basic import Add, Clip, ScalarMaximum, ScalarMinimum, Sign, Sub, Switch
+from pytensor.scalar.basic import Add, Clip, ScalarMaximum, ScalarMinimum, Sign, Sub
 from pytensor.tensor.shape import Shape, Shape_i
 
 from pymc_skewgp._gaussian.sparse import FieldPattern
@@ -43,7 +44,7 @@ _SLOWER = 20
 _PARTS, _TIMES, _ROUND_OFF = 64, 8, 1e-7
 _SPREADS, _SEED = (0.3, 0.03, 0.003, 0.0), 0
 # Scalar operations of which the derivative is 0 in some places and not in others.
-_SWITCHES = (Switch, ScalarMaximum, ScalarMinimum, Clip, Sign)
+_SWITCHES = (ScalarMaximum, ScalarMinimum, Clip, Sign)
 
 # From z of shape (k, d) what is linear in it, shape (k, m).
 Linear = Callable[[FloatArray], FloatArray]
@@ -124,7 +125,7 @@ def _densities(model: pm.Model, block: BlockGraph, ends: IntArray) -> tuple[list
     found, ties = [], [pt.zeros((0, int(ends[-1])), dtype="float64")]
     for x, start in zip(block.members, ends[:-1], strict=True):
         rv = model[x.name]
-        parts = kinds.icar_parts(model, rv) if isinstance(rv.owner.op, ICARRV) else None
+        parts = _icar_parts(model, rv) if isinstance(rv.owner.op, ICARRV) else None
         if parts is None:
             found.append(kinds.log_density_of(model, rv))
             continue
@@ -132,6 +133,23 @@ def _densities(model: pm.Model, block: BlockGraph, ends: IntArray) -> tuple[list
         rest = ends[-1] - start - parts[1].type.shape[1]
         ties.append(pt.cast(pt.pad(parts[1], ((0, 0), (start, rest))), "float64"))
     return found, pt.concatenate(ties)
+
+
+def _icar_parts(model: pm.Model, rv: Any) -> tuple[Any, Any] | None:
+    """The log density of `pm.ICAR` but for its sum's, and what times z is white in the latter.
+
+    None for batches of fields.
+    """
+    value = model.rvs_to_values[rv]
+    W, sigma, deviation = model.replace_rvs_by_values(rv.owner.op.dist_params(rv.owner))
+    if value.type.ndim != 1:
+        return None
+    W = plain_function([], W)()
+    first, second = np.nonzero(np.tril(W) == 1)
+    apart = ((value[first] - value[second]) ** 2).sum() / sigma.squeeze() ** 2
+    tie = pt.ones((1, len(W))) / (len(W) * deviation.squeeze())
+    log_density = pt.log(tie[0, 0]) - kinds.HALF_LOG_2PI - 0.5 * apart
+    return check_parameters(log_density, pt.gt(sigma.squeeze(), 0.0), msg="sigma > 0"), tie
 
 
 def _may_be_sparse(model: pm.Model, block: BlockGraph, rows: Sequence[NoisyRows]) -> bool:

@@ -111,10 +111,7 @@ def log_density_of(model: pm.Model, rv: Any) -> Any:
 
 
 def _car_log_density(value: Any, mu: Any, W: Any, alpha: Any, tau: Any, valid: Any) -> Any:
-    """PyMC's, whose eigenvalues of W take d^3 operations, by a sparse factor; None for a W unknown.
-
-    Or for batches of fields.
-    """
+    """PyMC's by a sparse factor, not by eigenvalues; None for unknown W, or batches of fields."""
     if value.type.ndim != 1 or any(not isinstance(x, Constant) for x in graph_inputs([W, valid])):
         return None
     W = plain_function([], W if isinstance(W, SparseVariable) else W.squeeze())()
@@ -129,23 +126,6 @@ def _car_log_density(value: Any, mu: Any, W: Any, alpha: Any, tau: Any, valid: A
     log_det = CARLogDet(W)(alpha)[0] + W.shape[0] * pt.log(tau)
     bounds = pt.gt(alpha, -1.0), pt.lt(alpha, 1.0), pt.gt(tau, 0.0)
     return check_parameters(0.5 * (log_det - quadratic), *bounds, msg="-1 < alpha < 1, tau > 0")
-
-
-def icar_parts(model: pm.Model, rv: Any) -> tuple[Any, Any] | None:
-    """The log density of `pm.ICAR` but for its sum's, and what times z is white in the latter.
-
-    None for batches of fields.
-    """
-    value = model.rvs_to_values[rv]
-    W, sigma, deviation = model.replace_rvs_by_values(rv.owner.op.dist_params(rv.owner))
-    if value.type.ndim != 1:
-        return None
-    W = plain_function([], W)()
-    first, second = np.nonzero(np.tril(W) == 1)
-    apart = ((value[first] - value[second]) ** 2).sum() / sigma.squeeze() ** 2
-    tie = pt.ones((1, len(W))) / (len(W) * deviation.squeeze())
-    log_density = pt.log(tie[0, 0]) - HALF_LOG_2PI - 0.5 * apart
-    return check_parameters(log_density, pt.gt(sigma.squeeze(), 0.0), msg="sigma > 0"), tie
 
 
 def slopes_of(log_density: Any, values: Sequence[Any]) -> list[Any]:
