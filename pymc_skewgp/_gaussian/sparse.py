@@ -20,6 +20,11 @@ from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
+_UNBOUNDED = (
+    "the precision of the field is not positive definite: its density and the data leave some "
+    "direction unbounded, or pull it apart."
+)
+
 
 class SparseCholesky:
     """R with P = R R', rows and columns in an order that leaves few entries.
@@ -30,6 +35,9 @@ class SparseCholesky:
     ----------
     precision : csc_array, shape (d, d)
         P, with both triangles.
+    filled : tuple of ndarray of int, optional
+        Starts of R's columns, and rows, of all entries that may be other than 0: SuperLU leaves out
+        those that are 0 by chance, which the inverse needs. By default those that it keeps.
 
     Attributes
     ----------
@@ -41,7 +49,7 @@ class SparseCholesky:
     NotPositiveDefiniteError
     """
 
-    def __init__(self, precision: Any) -> None:
+    def __init__(self, precision: Any, filled: tuple[IntArray, IntArray] | None = None) -> None:
         try:
             found = splu(
                 sparse.csc_matrix(precision),
@@ -53,16 +61,18 @@ class SparseCholesky:
         except RuntimeError:  # exactly singular
             pivots = np.zeros(1)
         if not (pivots > 0.0).all() or (found.perm_r != found.perm_c).any():
-            raise NotPositiveDefiniteError(
-                "the precision of the field is not positive definite: its density and the data "
-                "leave some direction unbounded, or pull it apart."
-            )
+            raise NotPositiveDefiniteError(_UNBOUNDED)
         lower = found.L
         lower.sort_indices()
         self._solve = found.solve
         self.place: IntArray = found.perm_c.astype(np.intp)
         self.starts, self.rows = lower.indptr.astype(np.intp), lower.indices.astype(np.intp)
         self.values = lower.data * np.repeat(np.sqrt(pivots), np.diff(lower.indptr))
+        if filled is not None and filled[1].size > self.rows.size:
+            keys, own = _keys(*filled), _keys(self.starts, self.rows)
+            values = np.zeros(keys.size)
+            values[np.searchsorted(keys, own)] = self.values
+            (self.starts, self.rows), self.values = filled, values
         self.log_det = float(np.log(pivots).sum())
 
     def solve(self, x: FloatArray) -> FloatArray:
@@ -86,8 +96,7 @@ class SparseCholesky:
         """Entries of P^-1, where R or P has some."""
         i, j = self.place[rows], self.place[columns]
         keys = np.minimum(i, j) * self.place.size + np.maximum(i, j)
-        columns = np.repeat(np.arange(self.place.size), np.diff(self.starts))
-        return self._inverse[np.searchsorted(columns * self.place.size + self.rows, keys)]
+        return self._inverse[np.searchsorted(_keys(self.starts, self.rows), keys)]
 
     def covariances(self, columns: IntArray, starts: IntArray, values: FloatArray) -> FloatArray:
         """Of each entry A_ij, row by row, c_j's covariance with predictor i; `starts` of rows."""
@@ -96,10 +105,17 @@ class SparseCholesky:
         return found
 
 
-class TiedCholesky:
-    r"""The same of P + U'U, U of few rows without zeros, as of a field whose sum is held at 0.
+def _keys(starts: IntArray, rows: IntArray) -> IntArray:
+    """Numbers of the entries of a matrix, column by column."""
+    d = starts.size - 1
+    found: IntArray = np.repeat(np.arange(d), np.diff(starts)) * d + rows
+    return found
 
-    With :math:`V = P^{-1} U^\top` and :math:`S = (I + U V)^{-1}` the inverse is
+
+class TiedCholesky:
+    r"""The same of P + U'DU, U of few rows without zeros, as of a field whose sum is held at 0.
+
+    With :math:`V = P^{-1} U^\top` and :math:`S = (D + U V)^{-1}` the inverse is
     :math:`P^{-1} - V S V^\top` (Woodbury), and with :math:`B = R^\top V` a root of it
     :math:`R^{-\top} (I - B S B^\top)^{1/2}`.
 
@@ -109,12 +125,20 @@ class TiedCholesky:
         Of P.
     ties : ndarray, shape (k, d)
         U.
+    signs : ndarray, shape (k,)
+        The diagonal of D, of 1 and -1.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
     """
 
-    def __init__(self, chol: SparseCholesky, ties: FloatArray) -> None:
+    def __init__(self, chol: SparseCholesky, ties: FloatArray, signs: FloatArray) -> None:
         self._chol, self._ties = chol, ties
         self._moved = chol.solve(ties.T.copy())
-        inner = np.eye(len(ties)) + ties @ self._moved
+        inner = np.diag(signs) + ties @ self._moved
+        if (np.sort(np.sign(np.linalg.eigvalsh(inner))) != np.sort(signs)).any():  # by inertia
+            raise NotPositiveDefiniteError(_UNBOUNDED)
         self._left = np.linalg.inv(inner)
         self.log_det = chol.log_det + float(np.linalg.slogdet(inner)[1])
 
@@ -195,11 +219,21 @@ class FieldPattern:
         """Q, as `precision` has it, and A'TA."""
         return self._matrix(precision.data + gram)
 
-    def n_operations(self) -> float:
-        """To factorise P: the sum of the squared lengths of R's columns."""
+    @cached_property
+    def _filled(self) -> tuple[IntArray, IntArray]:
+        """Where R may have entries: by a matrix that leaves none at 0."""
         dominant = self._matrix(-np.ones(self._entries[0].size))
         dominant.setdiag(np.diff(dominant.indptr) + 1.0)
-        lengths = np.diff(SparseCholesky(dominant).starts).astype(np.float64)
+        chol = SparseCholesky(dominant)
+        return chol.starts, chol.rows
+
+    def factorised(self, precision: Any) -> SparseCholesky:
+        """Of a matrix with these entries."""
+        return SparseCholesky(precision, self._filled)
+
+    def n_operations(self) -> float:
+        """To factorise P: the sum of the squared lengths of R's columns."""
+        lengths = np.diff(self._filled[0]).astype(np.float64)
         return float(lengths @ lengths)
 
     def _sums(self, place: IntArray, values: FloatArray) -> FloatArray:
@@ -255,9 +289,17 @@ class FieldPrior(NamedTuple):
 
     def times(self, sums: Any) -> "FieldGaussian":
         """With sites of these sums; see `SiteSums`."""
-        chol: Any = SparseCholesky(self.pattern.added(self.precision, sums.gram))
-        if len(self.ties):
-            chol = TiedCholesky(chol, self.ties)
+        P, k = self.pattern.added(self.precision, sums.gram), len(self.ties)
+        chol: Any
+        if k:  # without them the level may be unbounded: one entry of each is held meanwhile
+            diagonal, held = P.diagonal(), (self.ties != 0.0).argmax(axis=1)
+            holds = np.zeros(self.ties.shape)
+            holds[np.arange(k), held] = np.sqrt(diagonal[held])
+            P.setdiag(diagonal + (holds**2).sum(axis=0))
+            ties, signs = np.concatenate([self.ties, holds]), np.repeat([1.0, -1.0], k)
+            chol = TiedCholesky(self.pattern.factorised(P), ties, signs)
+        else:
+            chol = self.pattern.factorised(P)
         mean = chol.solve(self.slope + sums.pull)
         return FieldGaussian(mean, chol, prior=self, sums=sums)
 

@@ -58,6 +58,28 @@ def test_covariances_with_predictors():
     assert_allclose(found, (np.linalg.inv(P.toarray()) @ A.T)[columns, rows], **EXACT)
 
 
+def test_entries_that_are_zero_by_chance():
+    """SuperLU leaves them out, but others of the inverse are found by theirs."""
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        rows, columns = np.arange(24) // 2, rng.permutation(48)[:24] // 2
+        own = columns[::2] == columns[1::2]
+        columns[1::2][own] = (columns[1::2][own] + 1) % 24
+        i, j = np.arange(24), np.append(np.arange(1, 24), 0)
+        places = np.stack([np.r_[i, i, j], np.r_[i, j, i]])
+        pattern = FieldPattern(np.stack([rows, columns]), places, (12, 24))
+        off = -0.3 * rng.integers(0, 2, 24)
+        values, tau = rng.normal(size=24), rng.integers(0, 2, 12).astype(float)
+        P = pattern.added(
+            pattern.precision(np.r_[np.ones(24), off, off]), pattern.gram(values, tau)
+        )
+        chol, inverse = pattern.factorised(P), np.linalg.inv(P.toarray())
+        assert_allclose(chol.entries(*places), inverse[tuple(places)], **EXACT)
+        A = pattern.design(values).toarray()
+        found = chol.covariances(columns, pattern.starts, values)
+        assert_allclose(found, (inverse @ A.T)[columns, rows], **EXACT)
+
+
 @pytest.mark.parametrize("more", [-0.5, -3.0])  # one negative eigenvalue, and many
 def test_not_positive_definite(more):
     with pytest.raises(NotPositiveDefiniteError, match="leave some direction unbounded"):
@@ -67,9 +89,11 @@ def test_not_positive_definite(more):
 def test_sums_held_at_zero(known):
     P, chol, _ = known
     rng = np.random.default_rng(1)
-    U = rng.normal(size=(2, 50))
-    tied, inverse = TiedCholesky(chol, U), np.linalg.inv(P.toarray() + U.T @ U)
-    assert_allclose(tied.log_det, np.linalg.slogdet(P.toarray() + U.T @ U)[1], **EXACT)
+    U, signs = rng.normal(size=(3, 50)), np.array([1.0, -1.0, 1.0])
+    U[1] *= 0.03
+    whole = P.toarray() + U.T @ np.diag(signs) @ U
+    tied, inverse = TiedCholesky(chol, U, signs), np.linalg.inv(whole)
+    assert_allclose(tied.log_det, np.linalg.slogdet(whole)[1], **EXACT)
     assert_allclose(tied.solve(np.arange(50.0)), inverse @ np.arange(50.0), **EXACT)
     root = tied @ np.eye(50)
     assert_allclose(root @ root.T, inverse, **EXACT)

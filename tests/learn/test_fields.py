@@ -190,15 +190,17 @@ def test_several_modes_are_looked_for():
     assert "sparse" not in str(sg.explain(model))
 
 
-def test_areas_whose_sum_is_held_at_zero():
+@pytest.mark.parametrize("contrasts", [False, True])  # which leave the level to the prior
+def test_areas_whose_sum_is_held_at_zero(contrasts):
     """Measured `pm.ICAR`: a Gaussian integral, by dense algebra and PyMC's own log density at 0."""
     rng, W = np.random.default_rng(10), neighbours(20).toarray().astype(int)
-    y = rng.normal(0.0, 1.0, 400)
+    y, other = rng.normal(0.0, 1.0, 400), rng.permutation(400)
+    A = np.eye(400) - np.eye(400)[other] if contrasts else np.eye(400)
     with pm.Model() as model:
         z = pm.ICAR("z", W=W, sigma=0.7)
-        pm.Normal("y", z, 0.5, observed=y)
+        pm.Normal("y", z - z[other] if contrasts else z, 0.5, observed=y)
     Q = (np.diag(W.sum(axis=0)) - W) / 0.49 + np.ones((400, 400)) / 0.4**2
-    P = Q + 4.0 * np.eye(400)
+    P, y = Q + 4.0 * A.T @ A, A.T @ y
     origin = float(model.compile_logp()({"z": np.zeros(400)}))
     log_det = np.linalg.slogdet(P)[1]
     # Round-off of 1e5 in P: sums of 400 numbers to 1e-7.
@@ -210,3 +212,51 @@ def test_areas_whose_sum_is_held_at_zero():
     error = found.std(("chain", "draw")).values / np.sqrt(found[..., 0].size)  # independent draws
     off = found.mean(("chain", "draw")).values - np.linalg.solve(P, 4.0 * y)
     assert (np.abs(off) < 4.5 * error).all()  # 3e-3 false alarms
+
+
+def test_few_areas_about_a_level():
+    """So few by dense algebra, W of integers: log density as PyMC's, integral by SciPy."""
+    rng, W = np.random.default_rng(12), neighbours(4).toarray().astype(int)
+    y = rng.normal(1.0, 1.0, 16)
+    with pm.Model() as model:
+        level = pm.Normal("level", 0.0, 1.0)
+        z = pm.CAR("z", mu=level * np.ones(16), W=W, alpha=0.9, tau=2.0)
+        pm.Normal("y", z, 0.5, observed=y)
+    Q = 2.0 * (np.diag(W.sum(axis=0)) - 0.9 * W)
+    inverse = np.linalg.inv(Q)
+    gaussian = stats.multivariate_normal(np.zeros(16), inverse + 0.25 * np.eye(16) + 1.0)
+    # PyMC's density is not normalised: by what it is at its mean.
+    density = log_density_of(model, z).sum()
+    at_mean = plain_function([model.rvs_to_values[x] for x in (level, z)], density)
+    short = at_mean(0.0, np.zeros(16)) - stats.multivariate_normal.logpdf(
+        np.zeros(16), np.zeros(16), inverse
+    )
+    dt = sg.integrate(model, random_seed=13, draws=100, progressbar=False)
+    assert_allclose(dt["posterior"].attrs["log_evidence"], gaussian.logpdf(y) + short, rtol=1e-8)
+
+
+@pytest.mark.parametrize("of", ["change point", "coefficient"])
+def test_places_that_depend_on_hyperparameters(of):
+    """Entries that are 0 at some hyperparameters alone are not seen at others: dense algebra."""
+    n = N // 2
+    with pm.Model() as model:
+        first = pm.Normal("first", 0.0, 1.0, shape=n)
+        second = pm.GaussianRandomWalk("second", sigma=0.1, init_dist=pm.Normal.dist(), shape=n)
+        if of == "change point":
+            point = pm.Uniform("point", 0.0, n)
+            eta = pm.math.switch(np.arange(n) < point, first, second)
+        else:
+            eta = second + pt.maximum(pm.Normal("slope", -1.0, 1.0), 0.0) * first[::-1]
+        pm.Normal("y", eta, 0.5, observed=np.zeros(n))
+    assert "sparse" not in str(sg.explain(model))
+
+
+def test_parameters_that_cannot_be_moved_far():
+    """Places are looked for about the initial point, by smaller steps where these are invalid."""
+    with pm.Model() as model:
+        sd = pm.Normal("sd", 0.02, 0.001, shape=2)  # without a transform
+        walk = pm.GaussianRandomWalk("z", sigma=sd[0], init_dist=pm.Normal.dist(), shape=N)
+        effect = pm.Normal("u", 0.0, sd[1], shape=N)
+        eta = walk + pm.Uniform("scale", 0.5, 2.0) * effect
+        pm.Poisson("y", pm.math.exp(eta), observed=np.ones(N, dtype=int))
+    assert "sparse precision" in str(sg.explain(model))

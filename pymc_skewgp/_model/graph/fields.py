@@ -18,7 +18,10 @@ import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.multivariate import ICARRV
 from pytensor.graph.replace import clone_replace, vectorize_graph
-from pytensor.graph.traversal import graph_inputs
+from pytensor.graph.traversal import graph_inputs, io_toposort
+from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar.basic import Add, Clip, ScalarMaximum, ScalarMinimum, Sign, Sub
+from pytensor.tensor.shape import Shape, Shape_i
 
 from pymc_skewgp._gaussian.sparse import FieldPattern
 from pymc_skewgp._gaussian.weights import IntArray
@@ -39,7 +42,9 @@ _MOST_DENSE, _LOOKED = 1500, np.linspace(-8.0, 8.0, 17)
 _SLOWER = 20
 # Parts of the entries at a time, times that they are dealt anew, and what round-off may leave.
 _PARTS, _TIMES, _ROUND_OFF = 64, 8, 1e-7
-_SPREAD, _SEED = 0.3, 0
+_SPREADS, _SEED = (0.3, 0.03, 0.003, 0.0), 0
+# Scalar operations of which the derivative is 0 in some places and not in others.
+_SWITCHES = (ScalarMaximum, ScalarMinimum, Clip, Sign)
 
 # From z of shape (k, d) what is linear in it, shape (k, m).
 Linear = Callable[[FloatArray], FloatArray]
@@ -108,7 +113,7 @@ def field_terms(
     log_prior, eta = clone_replace([log_prior, eta], pieces)
     slope = pt.grad(log_prior, z)
     singles = np.concatenate([np.full(n, n <= _FEW) for n in sizes])
-    found = _pattern(model, z, eta, slope, singles)
+    found = None if _may_switch(model, [eta, slope], z) else _pattern(model, z, eta, slope, singles)
     if found is None or not _pays(*found, d):
         return None
     of_design, of_precision = found
@@ -196,6 +201,30 @@ def _may_bend(model: pm.Model, y: ObservedSites) -> bool:
     return bool((bend > 1e-12 * scale).any())
 
 
+def _may_switch(model: pm.Model, graphs: Sequence[Any], z: Any) -> bool:
+    """Whether what z is multiplied by may be 0 at some hyperparameters, as before a change point.
+
+    Also where its entries are picked by these.
+    """
+    moved, along = set[Any](model.value_vars), {z}
+    switched = {x for x in moved if x.dtype[:5] != "float"}
+    for node in io_toposort(list(graph_inputs(graphs)), list(graphs)):
+        if isinstance(node.op, Shape | Shape_i):
+            continue
+        inputs = node.inputs[:1] if isinstance(node.op, CheckAndRaise) else node.inputs
+        scalar = getattr(node.op, "scalar_op", None)
+        if not along.isdisjoint(inputs):
+            along.update(node.outputs)
+            if not (isinstance(scalar, Add | Sub) or switched.isdisjoint(inputs)):
+                return True
+        elif not moved.isdisjoint(inputs):
+            moved.update(node.outputs)
+            picks = isinstance(scalar, _SWITCHES) or node.outputs[0].dtype[:5] != "float"
+            if picks or not switched.isdisjoint(inputs):
+                switched.update(node.outputs)
+    return False
+
+
 def _at_seeds(graph: Any, z: Any, seeds: FloatArray) -> Any:
     """A vector graph at many z, a row each."""
     try:
@@ -211,22 +240,30 @@ def _pattern(
     used = set(graph_inputs([eta, slope]))
     inputs = [value for value in model.value_vars if value in used]
     rng, start = np.random.default_rng(_SEED), model.initial_point() if inputs else {}
-    given = [start[x.name] for x in inputs]
-    given = [x + _SPREAD * rng.normal(size=x.shape) if x.dtype.kind == "f" else x for x in given]
+    at = [start[x.name] for x in inputs]
+    functions = [plain_function([*inputs, z], graph) for graph in (eta, slope)]
+    for spread in _SPREADS:
+        given = [x + spread * rng.normal(size=x.shape) for x in at]
+        try:
+            origins = [function(*given, np.zeros(singles.size)) for function in functions]
+            break
+        except ValueError:  # of parameters out of their range
+            continue
+    else:
+        return None
     found = []
-    for graph, rows in ((eta, None), (slope, ~singles)):
-        function = partial(plain_function([*inputs, z], graph), *given)
+    for function, origin, alike in zip(functions, origins, (False, True), strict=True):
+        linear = partial(_less_origin, partial(function, *given), origin)
+        rows = ~singles if alike else np.ones(origin.size, dtype=bool)
         with np.errstate(all="ignore"):
-            origin = function(np.zeros(singles.size))
-            rows = np.ones(origin.size, dtype=bool) if rows is None else rows
-            linear = partial(_less_origin, function, origin)
             places = _places(linear, singles, rows, rng) if np.isfinite(origin).all() else None
         if places is None:
             return None
         found.append(places)
-    design, (i, j) = found[0], found[1]
-    mirrored = singles[j] & ~singles[i]
-    precision = np.hstack([found[1], [j[mirrored], i[mirrored]]])
+    design, precision = found
+    d = singles.size
+    both = np.hstack([precision, precision[::-1]])
+    precision = np.stack(np.divmod(np.unique(both[0] * d + both[1]), d))
     return design[:, np.lexsort(design[::-1])], precision
 
 
