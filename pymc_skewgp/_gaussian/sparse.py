@@ -275,8 +275,17 @@ class FieldPrior(NamedTuple):
     def of(
         cls, pattern: FieldPattern, precision: FloatArray, slope: FloatArray, ties: FloatArray
     ) -> Self:
-        """From the entries of Q."""
-        return cls(pattern, pattern.precision(precision), slope, ties)
+        """From the entries of Q.
+
+        Raises
+        ------
+        NotPositiveDefiniteError
+            Where it is no precision; with ties, which may be what makes it one, this is not asked.
+        """
+        Q = pattern.precision(precision)
+        if not len(ties):
+            pattern.factorised(Q)
+        return cls(pattern, Q, slope, ties)
 
     def half_square(self, c: FloatArray) -> float:
         """Half of c'(Q + U'U)c."""

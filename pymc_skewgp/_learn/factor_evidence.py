@@ -524,7 +524,8 @@ def _drawn_by(
     found = [run.log_prob for run in runs]
     error = float(np.linalg.norm([x.std_error for x in found])) / len(runs)
     k = max(x.pareto_k for x in found)
-    estimate = Estimate(log_mean_exp(log_weights), error, relative_ess(log_weights), k)
+    share = min(relative_ess(log_weights), float(np.mean([x.relative_ess for x in found])))
+    estimate = Estimate(log_mean_exp(log_weights), error, share, k)
     return Drawn(estimate if len(runs) > 1 else found[0], rows.own.in_order(c), log_weights)
 
 

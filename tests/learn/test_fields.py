@@ -260,3 +260,17 @@ def test_parameters_that_cannot_be_moved_far():
         eta = walk + pm.Uniform("scale", 0.5, 2.0) * effect
         pm.Poisson("y", pm.math.exp(eta), observed=np.ones(N, dtype=int))
     assert "sparse precision" in str(sg.explain(model))
+
+
+def test_prior_that_is_no_density_at_some_hyperparameters():
+    """A potential that pulls neighbours together without bound: there is no evidence there."""
+    rng = np.random.default_rng(12)
+    y = rng.normal(0.0, 1.0, N)
+    with pm.Model() as model:
+        k = pm.Normal("k", 0.0, 1.0)
+        z = pm.Normal("z", 0.0, 1.0, shape=N)
+        pm.Potential("together", (k * z[1:] * z[:-1]).sum())
+        pm.Normal("y", z, 0.3, observed=y)
+    found = sg.find_hyperparameters(model, progressbar=False, random_seed=0)
+    # 2 cos(pi / 401) |k| < 1 for a positive definite precision.
+    assert abs(found.point["k"]) < 0.5 / np.cos(np.pi / (N + 1))

@@ -11,7 +11,7 @@ auxiliary particle filter, doi:10.1080/01621459.2016.1222291.)
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,15 @@ from pymc_skewgp._gaussian.weights import (
     spread_of_replicates,
     systematic_resample,
 )
+from pymc_skewgp._validation import FloatArray
 
 # Relative ESS below which draws are resampled. Pairs whose log weights say how unequal those of
 # draws are, parts for a variance of 1, and fewest and most of them.
 _UNEQUAL = 0.5
 _PILOT, _PARTS, _FEWEST, _MOST = 128, 6.0, 6, 64
+# Draws of one call from which on more are made, how many times as many, and numbers of all of them;
+# values whose means are looked at.
+_MANY, _MORE, _NUMBERS, _SOME = 1000, 8, 10**8, 256
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,10 @@ class FieldSampler(SiteSampler):
         pilot = pilot_log_weights(self.proposal, _PILOT, rng.spawn(1)[0])
         variance = np.var(pilot[np.isfinite(pilot)]) if np.isfinite(pilot).any() else np.inf
         n_parts = int(np.clip(_PARTS * variance, _FEWEST, _MOST))
-        return drawn_in_parts(gaussian, blocks.blocks, n_pairs, n_parts, rng)
+        found = drawn_in_parts(gaussian, blocks.blocks, n_pairs, n_parts, rng)
+        known = found.log_prob
+        error = float(np.hypot(known.std_error, self.proposal.unseen_share(n_pairs)))
+        return replace(found, log_prob=known._replace(std_error=error))
 
 
 def drawn_in_parts(
@@ -77,8 +84,10 @@ def drawn_in_parts(
     n_draws, n_parts : int
     rng : numpy.random.Generator
     """
-    chol, size = gaussian.chol, -(-max(n_draws, MIN_DRAWS) // N_REPLICATES)
-    d = chol.place.size
+    chol, d = gaussian.chol, gaussian.mean.size
+    # Draws share ancestors: of many so many times as many are made, and every so manyth is kept.
+    more = int(np.clip(_NUMBERS // (d * n_draws), 1, _MORE)) if n_draws >= _MANY else 1
+    size = -(-max(more * n_draws, MIN_DRAWS) // N_REPLICATES)
     factors = [_in_order(block.factor, chol.place) for block in blocks]
     known = [_last_entries(factor, d) for factor in factors]
     cuts = np.quantile(np.concatenate(known), np.linspace(0.0, 1.0, n_parts + 1)[1:-1])
@@ -110,9 +119,17 @@ def drawn_in_parts(
     # As many of each replicate; those of one share ancestors.
     chosen = np.arange(n_draws) * draws.shape[1] // n_draws
     replicate = chosen // size
-    fraction = 1.0 / (1.0 + draws.shape[1] * error**2)
+    share = min(1.0 / (1.0 + draws.shape[1] * error**2), _share_of_own(draws[:: 1 + d // _SOME]))
+    fraction = min(1.0, share * draws.shape[1] / n_draws)
     estimate = Estimate(value, error, fraction, max(worst_k, pareto_k(log_probs)))
     return SamplingResult(draws[:, chosen], log_probs[replicate], estimate, "in parts", replicate)
+
+
+def _share_of_own(draws: FloatArray) -> float:
+    """Independent draws over draws, by how far the replicates' means lie apart."""
+    each = draws.reshape(len(draws), N_REPLICATES, -1)
+    apart = each.shape[2] * each.mean(axis=2).var(axis=1, ddof=1)
+    return 1.0 / max(1.0, float(np.mean(apart / draws.var(axis=1))))
 
 
 def _in_order(factor: Any, place: Any) -> Any:
