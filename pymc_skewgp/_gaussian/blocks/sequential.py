@@ -43,7 +43,7 @@ _UNEQUAL = 0.5
 _PILOT, _PARTS, _FEWEST, _MOST = 128, 6.0, 6, 64
 # Draws of one call from which on more are made, how many times as many, and numbers of all of them;
 # values whose means are looked at.
-_MANY, _MORE, _NUMBERS, _SOME = 1000, 8, 10**8, 256
+_MANY, _MORE, _NUMBERS, _SOME = 1000, 8, 2 * 10**7, 256
 
 
 @dataclass(frozen=True)
