@@ -8,7 +8,7 @@ predictors, and derivatives in Q, ask for entries of :math:`P^{-1}` where R has 
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -271,21 +271,10 @@ class FieldPrior(NamedTuple):
     slope: FloatArray
     ties: FloatArray
 
-    @classmethod
-    def of(
-        cls, pattern: FieldPattern, precision: FloatArray, slope: FloatArray, ties: FloatArray
-    ) -> Self:
-        """From the entries of Q.
-
-        Raises
-        ------
-        NotPositiveDefiniteError
-            Where it is no precision; with ties, which may be what makes it one, this is not asked.
-        """
-        Q = pattern.precision(precision)
-        if not len(ties):
-            pattern.factorised(Q)
-        return cls(pattern, Q, slope, ties)
+    def refuse_improper(self) -> None:
+        """Raise NotPositiveDefiniteError where Q is no precision; not with ties, which may help."""
+        if not len(self.ties):
+            self.pattern.factorised(self.precision)
 
     def half_square(self, c: FloatArray) -> float:
         """Half of c'(Q + U'U)c."""

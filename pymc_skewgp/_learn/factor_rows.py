@@ -443,27 +443,33 @@ class FieldRows(FactorRows):
         nothing = np.zeros(0, dtype=np.intp)
         self.own = OwnCoordinates(nothing, np.arange(shape[1]), np.zeros(shape[0]))
         self.loadings = pattern.design(terms.design)
-        self._prior = FieldPrior.of(pattern, terms.precision, terms.slope, terms.ties)
+        self._prior = FieldPrior(
+            pattern, pattern.precision(terms.precision), terms.slope, terms.ties
+        )
         self._of_ep = [FieldBlock(terms.design, pattern, *part) for part in self.parts]
-        self._moments = np.zeros(0), np.zeros(0), np.zeros(0)
+
+    def fit(self, tol: float) -> BlockEP:
+        """See `FactorRows`; NotPositiveDefiniteError where the prior is no density."""
+        self._prior.refuse_improper()
+        return super().fit(tol)
 
     def gradient(self, ep: BlockEP) -> tuple[Any, list[FloatArray]]:
         """See `FactorRows`."""
+        found = super().gradient(ep)
+        if not ep.residual < _ROUGH:
+            return found  # by draws
         i, j = self._pattern.of_precision
-        mean, chol = ep.gaussian.mean, ep.gaussian.spread
-        if ep.residual < _ROUGH:
-            ties = self.terms.ties
-            tied = chol.solve(ties.T.copy()).T + np.outer(ties @ mean, mean)
-            self._moments = mean, chol.entries(i, j) + mean[i] * mean[j], tied
-        return super().gradient(ep)
+        mean, chol, ties = ep.gaussian.mean, ep.gaussian.spread, self.terms.ties
+        tied = chol.solve(ties.T.copy()).T + np.outer(ties @ mean, mean)
+        return _with_moments(found, mean, chol.entries(i, j) + mean[i] * mean[j], tied)
 
     def gradient_by_draws(self, c: FloatArray, weights: FloatArray) -> tuple[Any, list[FloatArray]]:
         """See `FactorRows`."""
+        found = super().gradient_by_draws(c, weights)
         i, j = self._pattern.of_precision
         squares = np.einsum("n,nk,nk->k", weights, c[:, i], c[:, j])
         tied = (weights[:, None] * (c @ self.terms.ties.T)).T @ c
-        self._moments = weights @ c, squares, tied
-        return super().gradient_by_draws(c, weights)
+        return _with_moments(found, weights @ c, squares, tied)
 
     def _times(self, sums: SiteSums) -> CoordinateGaussian:
         return self._prior.times(sums)
@@ -472,18 +478,22 @@ class FieldRows(FactorRows):
         return self._prior.log_prob(c)
 
     def _with_rows(self, factors: list[FloatArray], known: tuple[FloatArray, ...]) -> FieldTerms:
-        mean, squares, tied = self._moments
-        nowhere = (np.zeros_like(x) for x in (self.terms.of_design, self.terms.of_precision))
-        of_design, of_precision = nowhere
-        design = np.concatenate(factors)
-        prior = -0.5 * squares, of_precision, mean, -tied
-        return FieldTerms(design, of_design, *prior, *known)
+        of_prior = (np.zeros_like(x) for x in self.terms[1:6])
+        return FieldTerms(np.concatenate(factors), *of_prior, *known)
 
     def _factor_by_draws(self, pulled: FloatArray, c: FloatArray, own: slice) -> FloatArray:
         some = slice(*self._pattern.starts[[own.start, own.stop]])
         rows, columns = self._pattern.of_design[:, some]
         found: FloatArray = np.einsum("nk,nk->k", pulled[:, rows - own.start], c[:, columns])
         return found
+
+
+def _with_moments(
+    found: tuple[Any, list[FloatArray]], mean: FloatArray, squares: FloatArray, tied: FloatArray
+) -> tuple[Any, list[FloatArray]]:
+    """With derivatives in the prior: by E(c), E(c_i c_j) where Q has entries, and E(U c c')."""
+    wrt, parameters = found
+    return wrt._replace(slope=mean, precision=-0.5 * squares, ties=-tied), parameters
 
 
 def rows_of(

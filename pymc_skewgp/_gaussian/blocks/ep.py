@@ -148,18 +148,28 @@ class BlockEP(NamedTuple):
     residual: float
 
 
+def gaussian_of(sums: SiteSums) -> CoordinateGaussian:
+    """N(0, I) of the coordinates times the sites with these sums."""
+    precision = sums.gram.copy()
+    precision[np.diag_indices_from(precision)] += 1.0
+    with few_blas_threads(precision.shape[0]):
+        chol, _ = linalg.cholesky("the precision of the coordinates", precision)
+        gaussian = CoordinateGaussian(cho_solve((chol, True), sums.pull), chol)
+        _ = gaussian.spread
+    return gaussian
+
+
 def fit_blocks(
     blocks: Blocks,
     *,
     tol: float = 1e-2,
     max_sweeps: int = 200,
-    times: "Callable[[SiteSums], CoordinateGaussian] | None" = None,
+    times: Callable[[SiteSums], CoordinateGaussian] = gaussian_of,
 ) -> BlockEP:
     """Parallel EP from the sites that the blocks have: 2 n r^2 operations a sweep.
 
     The residual is that of all rows together: many small gaps of one sign are as bad as a large
-    one. `times` makes the Gaussian of the prior and of sites with these sums: by default
-    `gaussian_of`.
+    one. `times` makes the Gaussian of the prior and of sites with these sums.
 
     Warns
     -----
@@ -169,7 +179,7 @@ def fit_blocks(
     sums: SiteSums = blocks.total("sums")
     damping, previous, mixed = 1.0, np.inf, False
     for sweep in range(1, max_sweeps + 1):
-        gaussian = (times or gaussian_of)(sums)
+        gaussian = times(sums)
         tilts: Tilts = blocks.total("tilt", gaussian.mean, gaussian.spread)
         residual = tilts.gap + gaussian.squared_length(tilts.pull)
         if residual < tol or sweep == max_sweeps:
@@ -195,17 +205,6 @@ def fit_blocks(
         )
     log_prob = tilts.log_scales + gaussian.log_integral(sums.pull)
     return BlockEP(gaussian, log_prob, sweep, residual)
-
-
-def gaussian_of(sums: SiteSums) -> CoordinateGaussian:
-    """N(0, I) of the coordinates times the sites with these sums."""
-    precision = sums.gram.copy()
-    precision[np.diag_indices_from(precision)] += 1.0
-    with few_blas_threads(precision.shape[0]):
-        chol, _ = linalg.cholesky("the precision of the coordinates", precision)
-        gaussian = CoordinateGaussian(cho_solve((chol, True), sums.pull), chol)
-        _ = gaussian.spread
-    return gaussian
 
 
 def _shares(products: FloatArray) -> FloatArray | None:

@@ -517,7 +517,9 @@ class RowBlock(SiteSteps):
     def _in_factor(
         self, tau: FloatArray, covariance: FloatArray, pull: FloatArray, mean: FloatArray
     ) -> FloatArray:
-        return tau[:, None] * covariance + pull[:, None] * mean
+        covariance *= tau[:, None]
+        covariance += pull[:, None] * mean
+        return covariance
 
     def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
         r = self.rank
@@ -764,6 +766,6 @@ class FieldBlock(RowBlock):
     def _in_factor(
         self, tau: FloatArray, covariance: FloatArray, pull: FloatArray, mean: FloatArray
     ) -> FloatArray:
-        found: FloatArray = tau[self._row_of] * covariance
-        found += pull[self._row_of] * mean[self.factor.indices]
-        return found
+        covariance *= tau[self._row_of]
+        covariance += pull[self._row_of] * mean[self.factor.indices]
+        return covariance
