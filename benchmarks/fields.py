@@ -1,4 +1,4 @@
-"""Fields with sparse precisions by their size: EP with its gradient, draws, and their worth.
+"""Fields with sparse precisions by their size: EP with its gradient, draws, and their errors.
 
     python benchmarks/fields.py [--nodes 1000 10000 100000] [--out DIR]
 

@@ -459,8 +459,13 @@ class SiteSampler:
             n *= 2
         return n
 
-    def _tempered(self, n_pairs: int, rng: np.random.Generator) -> escalation.SamplingResult:
-        """Tempered draws; by a surrogate, where this leaves weights that are nearly equal."""
+    def _tempered(
+        self, n_pairs: int, log_weights: FloatArray, rng: np.random.Generator
+    ) -> escalation.SamplingResult:
+        """Tempered draws; by a surrogate, where this leaves weights that are nearly equal.
+
+        `log_weights` are those of pairs, which were not accepted.
+        """
         settings = self.settings
         surrogate = self.proposal.surrogate()
         if surrogate is not None:
@@ -512,7 +517,7 @@ class SiteSampler:
                     "or write it in coordinates that are nearer to independent."
                 )
             if not accepted:
-                result = self._tempered(n_pairs, rng)
+                result = self._tempered(n_pairs, log_weights, rng)
                 warn_of_few(result.log_prob, n_pairs, settings.largest_se)
                 found = result.u.T, result.log_weights, result.log_prob, result.method
                 assert result.replicate is not None  # of tempered runs

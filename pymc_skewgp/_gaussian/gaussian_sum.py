@@ -67,13 +67,13 @@ def gaussian_sum(
         None where all factors are log-concave, or where that would take too many numbers.
     """
     n, r = factor.shape
-    bent = (np.diff(logs, 2, axis=0) > _ROUND_OFF).any(axis=0)
+    not_concave = (np.diff(logs, 2, axis=0) > _ROUND_OFF).any(axis=0)
     size = min(_MOST, _COVARIANCES // (n * r * r), _PRODUCTS // logs.size)
-    if size < 2 or not bent.any():
+    if size < 2 or not not_concave.any():
         return None
     tau, nu, total = np.zeros((1, n)), np.zeros((1, n)), np.zeros(1)
     mean, cov = np.zeros((1, r)), np.eye(r)[None]
-    for i in _order(factor, bent, bound):
+    for i in _order(factor, not_concave, bound):
         gain = cov @ factor[i]
         variance, centre = gain @ factor[i], mean @ factor[i]
         own, site, pull, more = _split(at[:, i], logs[:, i], centre, variance)
@@ -93,7 +93,7 @@ def gaussian_sum(
     return Parts(*(x[_distinct(found)] for x in found))
 
 
-def _order(factor: FloatArray, bent: NDArray[np.bool_], bound: FloatArray) -> list[int]:
+def _order(factor: FloatArray, not_concave: NDArray[np.bool_], bound: FloatArray) -> list[int]:
     """Factors that are log-concave, then always the one of which most is known."""
     n, r = factor.shape
     prior = np.maximum(np.einsum("ij,ij->i", factor, factor), 1e-300)
@@ -101,7 +101,7 @@ def _order(factor: FloatArray, bent: NDArray[np.bool_], bound: FloatArray) -> li
     order: list[int] = []
     left = np.ones(n, dtype=bool)
     while left.any():
-        first = left & ~bent if (left & ~bent).any() else left
+        first = left & ~not_concave if (left & ~not_concave).any() else left
         i = int(np.where(first, variance / prior, np.inf).argmin())
         gain = cov @ factor[i]
         step = gain * np.sqrt(bound[i] / (1.0 + variance[i] * bound[i]))

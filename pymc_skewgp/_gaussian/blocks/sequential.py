@@ -20,12 +20,7 @@ from pymc_skewgp._gaussian.blocks.ep import LocalBlocks
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.compiled.sparse import solve_transposed
 from pymc_skewgp._gaussian.coordinates import SiteSampler
-from pymc_skewgp._gaussian.escalation import (
-    MIN_DRAWS,
-    N_REPLICATES,
-    SamplingResult,
-    pilot_log_weights,
-)
+from pymc_skewgp._gaussian.escalation import MIN_DRAWS, N_REPLICATES, SamplingResult
 from pymc_skewgp._gaussian.sparse import FieldGaussian
 from pymc_skewgp._gaussian.weights import (
     Estimate,
@@ -37,10 +32,10 @@ from pymc_skewgp._gaussian.weights import (
 )
 from pymc_skewgp._validation import FloatArray
 
-# Relative ESS below which draws are resampled. Pairs whose log weights say how unequal those of
-# draws are, parts for a variance of 1, and fewest and most of them.
+# Relative ESS below which draws are resampled. Parts for pairs whose log weights have a variance
+# of 1, and fewest and most of them.
 _UNEQUAL = 0.5
-_PILOT, _PARTS, _FEWEST, _MOST = 128, 6.0, 6, 64
+_PARTS, _FEWEST, _MOST = 6.0, 6, 64
 # Draws of one call from which on more are made, how many times as many, and numbers of all of them;
 # values whose means are looked at.
 _MANY, _MORE, _NUMBERS, _SOME = 1000, 8, 2 * 10**7, 256
@@ -50,15 +45,16 @@ _MANY, _MORE, _NUMBERS, _SOME = 1000, 8, 2 * 10**7, 256
 class FieldSampler(SiteSampler):
     """Pairs, and where their weights are unequal draws part by part."""
 
-    def _tempered(self, n_pairs: int, rng: np.random.Generator) -> SamplingResult:
+    def _tempered(
+        self, n_pairs: int, log_weights: FloatArray, rng: np.random.Generator
+    ) -> SamplingResult:
         assert isinstance(self.proposal, BlockPairs)
         gaussian, blocks = self.proposal.gaussian, self.proposal.blocks
         assert isinstance(gaussian, FieldGaussian)
         assert isinstance(blocks, LocalBlocks)
         if len(gaussian.prior.ties):  # which have no part that comes first
-            return super()._tempered(n_pairs, rng)
-        pilot = pilot_log_weights(self.proposal, _PILOT, rng.spawn(1)[0])
-        variance = np.var(pilot[np.isfinite(pilot)]) if np.isfinite(pilot).any() else np.inf
+            return super()._tempered(n_pairs, log_weights, rng)
+        variance = np.var(log_weights[np.isfinite(log_weights)])
         n_parts = int(np.clip(_PARTS * variance, _FEWEST, _MOST))
         found = drawn_in_parts(gaussian, blocks.blocks, n_pairs, n_parts, rng)
         known = found.log_prob
@@ -102,8 +98,8 @@ def drawn_in_parts(
         for block, factor, last in zip(blocks, factors, known, strict=True):
             rows = np.flatnonzero((last >= first) & (last < stop))
             if rows.size:
-                more = block.log_over_sites(rows, factor, off)
-                log_weights += more.reshape(log_weights.shape)
+                added = block.log_over_sites(rows, factor, off)
+                log_weights += added.reshape(log_weights.shape)
         if relative_ess(log_weights.ravel()) < _UNEQUAL or not first:
             worst_k = max(worst_k, pareto_k(log_weights.ravel()))
             log_probs += [log_mean_exp(own) for own in log_weights]

@@ -321,12 +321,10 @@ def _colors(of_design: IntArray, of_precision: IntArray, singles: Any) -> IntArr
     rows = np.concatenate([of_design[0][own], of_design[0].max(initial=0) + 1 + i[kept]])
     columns = np.concatenate([of_design[1][own], j[kept]])
     order = np.argsort(rows, kind="stable")
-    columns, starts = (
-        columns[order],
-        np.searchsorted(rows[order], np.arange(rows.max(initial=0) + 2)),
-    )
+    rows, columns = rows[order], columns[order]
+    starts = np.searchsorted(rows, np.arange(rows.max(initial=0) + 2))
     by_column = np.argsort(columns, kind="stable")
-    row_of = rows[order][by_column]
+    row_of = rows[by_column]
     ends = np.searchsorted(columns[by_column], np.arange(d + 1))
     color = np.full(d, -1)
     color[singles] = np.arange(np.count_nonzero(singles))
