@@ -170,7 +170,7 @@ def predict(
     ...     effect = pm.Normal("effect", 0, pm.HalfNormal("tau"), dims="group")
     ...     seen = pm.Normal("seen", effect[group], 0.3, observed=[0.1, 0.2, 1.0, 1.1])
     >>> dt = sg.integrate(model, random_seed=1, progressbar=False)
-    >>> new = sg.predict(dt, {"index": [0, 2], "group": ["c"]}, random_seed=2)
+    >>> new = sg.predict(dt, {"index": [0, 2], "group": ["c"]}, progressbar=False)
     >>> new["predictions_summary"]["effect_mean"].group.values.tolist()
     ['c']
     >>> dict(new["predictions"]["seen"].sizes)

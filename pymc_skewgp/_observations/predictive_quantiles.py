@@ -75,7 +75,9 @@ class NewValues:
     """
 
     def __init__(self, mixture: Mixture, cdf: ConditionalCdf) -> None:
-        self._mixture, self._cdf = mixture, cdf
+        self._mixture = mixture
+        # At the powers of two among which it is searched exp(y) is infinite, and F one.
+        self._cdf: ConditionalCdf = np.errstate(over="ignore")(cdf)
         self.f, self._slopes, self._tables = latent_at_scores(mixture)
 
     def cdf(self, y: FloatArray) -> FloatArray:
