@@ -43,11 +43,17 @@ class SparseCholesky:
     ----------
     log_det : float
         Of P.
+    place : ndarray of int, shape (d,)
+        Of each entry in the order.
+    n_sums : int
+        See `draw_part`.
 
     Raises
     ------
     NotPositiveDefiniteError
     """
+
+    n_sums = 0
 
     def __init__(self, precision: Any, filled: tuple[IntArray, IntArray] | None = None) -> None:
         try:
@@ -82,9 +88,17 @@ class SparseCholesky:
 
     def __matmul__(self, white: FloatArray) -> FloatArray:
         """A root of P^-1 times columns: draws of N(0, P^-1) from standard normal ones."""
-        found = np.array(white, order="C")
-        loops.solve_transposed(self.starts, self.rows, self.values, found, 0, len(found))
+        found = np.concatenate([white, np.zeros((self.n_sums, white.shape[1]))])
+        self.draw_part(found, 0, len(white))
         return found[self.place]
+
+    def draw_part(self, draws: FloatArray, first: int, stop: int) -> None:
+        """Draws in the order, in place, from `stop` down to `first`, where they are white so far.
+
+        Those from `stop` on are known; the `n_sums` rows after all of them are of the caller's, 0
+        at first.
+        """
+        loops.solve_transposed(self.starts, self.rows, self.values, draws, first, stop)
 
     @cached_property
     def _inverse(self) -> FloatArray:
@@ -116,8 +130,10 @@ class TiedCholesky:
     r"""The same of P + U'DU, U of few rows without zeros, as of a field whose sum is held at 0.
 
     With :math:`V = P^{-1} U^\top` and :math:`S = (D + U V)^{-1}` the inverse is
-    :math:`P^{-1} - V S V^\top` (Woodbury), and with :math:`B = R^\top V` a root of it
-    :math:`R^{-\top} (I - B S B^\top)^{1/2}`.
+    :math:`P^{-1} - V S V^\top` (Woodbury), and with :math:`B = R^\top V` draws are
+    :math:`R^{-\top} v`, :math:`v \sim N(0, I - B S B^\top)`. Part J of v given those after it, K,
+    has the mean :math:`-B_J M B_K^\top v_K` and the covariance :math:`I - B_J M B_J^\top`, with
+    :math:`M = (S^{-1} - B_K^\top B_K)^{-1}`.
 
     Parameters
     ----------
@@ -139,7 +155,8 @@ class TiedCholesky:
         inner = np.diag(signs) + ties @ self._moved
         if (np.sort(np.sign(np.linalg.eigvalsh(inner))) != np.sort(signs)).any():  # by inertia
             raise NotPositiveDefiniteError(_UNBOUNDED)
-        self._left = np.linalg.inv(inner)
+        self._inner, self._left = inner, np.linalg.inv(inner)
+        self.place, self.n_sums = chol.place, signs.size
         self.log_det = chol.log_det + float(np.linalg.slogdet(inner)[1])
 
     def solve(self, x: FloatArray) -> FloatArray:
@@ -147,16 +164,27 @@ class TiedCholesky:
         found = self._chol.solve(x)
         return found - self._moved @ (self._left @ (self._ties @ found))
 
-    def __matmul__(self, white: FloatArray) -> FloatArray:
-        """See `SparseCholesky`."""
-        chol, d = self._chol, self._chol.place.size
-        in_order = np.empty_like(self._moved)
+    __matmul__ = SparseCholesky.__matmul__
+
+    @cached_property
+    def _root_moved(self) -> FloatArray:
+        """B."""
+        chol, in_order = self._chol, np.empty_like(self._moved)
         in_order[chol.place] = self._moved
-        R = sparse.csc_array((chol.values, chol.rows, chol.starts), shape=(d, d))
-        across, length = np.linalg.qr(R.T @ in_order)
-        values, vectors = np.linalg.eigh(length @ self._left @ length.T)
+        R = sparse.csc_array((chol.values, chol.rows, chol.starts), shape=(len(in_order),) * 2)
+        return np.asarray(R.T @ in_order)
+
+    def draw_part(self, draws: FloatArray, first: int, stop: int) -> None:
+        """See `SparseCholesky`."""
+        own, later = self._root_moved[first:stop], self._root_moved[stop:]
+        left = np.linalg.inv(self._inner - later.T @ later)
+        white, sums = draws[first:stop], draws[len(self._moved) :]
+        across, length = np.linalg.qr(own)
+        values, vectors = np.linalg.eigh(length @ left @ length.T)
         short = (vectors * (1.0 - np.sqrt(np.maximum(1.0 - values, 0.0)))) @ vectors.T
-        return chol @ (white - across @ (short @ (across.T @ white)))
+        white -= across @ (short @ (across.T @ white)) + own @ (left @ sums)
+        sums += own.T @ white
+        self._chol.draw_part(draws, first, stop)
 
     def entries(self, rows: IntArray, columns: IntArray) -> FloatArray:
         """See `SparseCholesky`."""

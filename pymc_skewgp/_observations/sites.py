@@ -237,6 +237,8 @@ class SitesGiven:
         Which of them log p is quadratic in, given the others.
     first : callable, optional
         The first derivatives alone, where these take less time.
+    some : callable, optional
+        `log_prob` of some sites alone, by their numbers.
     several : tuple of SitesGiven
         More, of several predictors each, which come after these.
     """
@@ -251,6 +253,7 @@ class SitesGiven:
     width: int = 1
     gaussian_in: int | None = None
     first: LogProb | None = None
+    some: Callable[[IntArray], LogProb] | None = None
     several: "tuple[SitesGiven, ...]" = ()
 
     def gradient(self, eta: FloatArray) -> FloatArray:

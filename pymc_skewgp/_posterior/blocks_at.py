@@ -103,6 +103,12 @@ class LearntFunctions(FunctionSites):
             return []
         return self._sites.in_parameters(*self.nodes(found))
 
+    def some_log_prob(self, rows: IntArray, eta: FloatArray) -> FloatArray:
+        """See `BlockSites`."""
+        if self._sites.some is None or self._rest.any():
+            return super().some_log_prob(rows, eta)
+        return self._sites.some(rows)(self._mean[rows] + eta)
+
 
 class LearntSeveral(SeveralSites):
     """Functions of several predictors each: the numbers are their parameters."""

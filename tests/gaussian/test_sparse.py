@@ -97,6 +97,10 @@ def test_sums_held_at_zero(known):
     assert_allclose(tied.solve(np.arange(50.0)), inverse @ np.arange(50.0), **EXACT)
     root = tied @ np.eye(50)
     assert_allclose(root @ root.T, inverse, **EXACT)
+    parts = np.concatenate([np.eye(50), np.zeros((3, 50))])
+    for first, stop in ((31, 50), (30, 31), (0, 30)):
+        tied.draw_part(parts, first, stop)
+    assert_allclose((parts @ parts.T)[np.ix_(tied.place, tied.place)], inverse, **EXACT)
     i, j = P.nonzero()
     assert_allclose(tied.entries(i, j), inverse[i, j], **EXACT)
     columns, starts = np.array([3, 4, 49, 0, 49]), np.array([0, 2, 3, 5])

@@ -9,6 +9,7 @@ import numpy as np
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.blocks.rows import BlockSites, FactorGradient
 from pymc_skewgp._gaussian.tilted import SiteFactors, SiteFunction, SlopeFunction, Tilted
+from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
 # Nodes of Gauss-Hermite rules, tried in this order: noise that is small beside the scale on which
@@ -169,6 +170,12 @@ class FunctionSites(BlockSites):
     def log_prob(self, rows: slice, eta: FloatArray) -> FloatArray:
         """See `BlockSites`; of all rows."""
         return self.averaged[0](self._mean + eta)
+
+    def some_log_prob(self, rows: IntArray, eta: FloatArray) -> FloatArray:
+        """See `BlockSites`."""
+        every = np.zeros((len(eta), self.size))
+        every[:, rows] = eta
+        return self.log_prob(slice(None), every)[:, rows]
 
     def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """See `BlockSites`; of all rows."""

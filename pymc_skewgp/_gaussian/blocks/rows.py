@@ -78,6 +78,10 @@ class BlockSites(ABC):
     def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """First and second derivative of `log_prob`."""
 
+    @abstractmethod
+    def some_log_prob(self, rows: IntArray, eta: FloatArray) -> FloatArray:
+        """The same of rows by their numbers."""
+
     def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
         """Add the sum over some rows of log p, as often as they count, to `total` (N,).
 
@@ -150,6 +154,10 @@ class RowSites(BlockSites):
         """See `BlockSites`."""
         found: FloatArray = row_log_probs(self._rows[:, rows], eta, log_ndtr_table())
         return found
+
+    def some_log_prob(self, rows: IntArray, eta: FloatArray) -> FloatArray:
+        """See `BlockSites`."""
+        return self.some(rows).log_prob(slice(None), eta)
 
     def slopes(self, rows: slice, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """See `BlockSites`."""
@@ -736,17 +744,9 @@ class FieldBlock(RowBlock):
         """
         eta = factor[rows] @ off + self._mean[rows, None]
         with np.errstate(over="ignore"):
-            found = self._log_prob(rows, eta)
+            found = self.sites.some_log_prob(rows, eta.T)
         found -= (self.nu[rows] - 0.5 * self.tau[rows] * eta.T) * eta.T
         return np.asarray((found * np.broadcast_to(self._counts, self.n_rows)[rows]).sum(axis=1))
-
-    def _log_prob(self, rows: IntArray, eta: FloatArray) -> FloatArray:
-        if self.sites.divisible:
-            assert isinstance(self.sites, RowSites)
-            return self.sites.some(rows).log_prob(slice(None), eta.T)
-        every = np.repeat(self._mean[None], eta.shape[1], axis=0)  # functions are of all rows
-        every[:, rows] = eta.T
-        return self.sites.log_prob(slice(None), every)[:, rows]
 
     def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
         every = np.zeros(self.pattern.shape[0])

@@ -18,7 +18,6 @@ import numpy as np
 
 from pymc_skewgp._gaussian.blocks.ep import LocalBlocks
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.compiled.sparse import solve_transposed
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.escalation import MIN_DRAWS, N_REPLICATES, SamplingResult
 from pymc_skewgp._gaussian.sparse import FieldGaussian
@@ -52,8 +51,6 @@ class FieldSampler(SiteSampler):
         gaussian, blocks = self.proposal.gaussian, self.proposal.blocks
         assert isinstance(gaussian, FieldGaussian)
         assert isinstance(blocks, LocalBlocks)
-        if len(gaussian.prior.ties):  # which have no part that comes first
-            return super()._tempered(n_pairs, log_weights, rng)
         variance = np.var(log_weights[np.isfinite(log_weights)])
         n_parts = int(np.clip(_PARTS * variance, _FEWEST, _MOST))
         found = drawn_in_parts(gaussian, blocks.blocks, n_pairs, n_parts, rng)
@@ -88,17 +85,17 @@ def drawn_in_parts(
     known = [_last_entries(factor, d) for factor in factors]
     cuts = np.quantile(np.concatenate(known), np.linspace(0.0, 1.0, n_parts + 1)[1:-1])
     cuts = np.unique(np.concatenate([[0, d], cuts.astype(np.intp)]))
-    off = np.zeros((d, N_REPLICATES * size))
+    off = np.zeros((d + chol.n_sums, N_REPLICATES * size))
     log_weights = np.zeros((N_REPLICATES, size))
     log_probs = np.zeros(N_REPLICATES)
     worst_k = -np.inf
     for first, stop in zip(cuts[-2::-1], cuts[:0:-1], strict=True):
         off[first:stop] = rng.standard_normal((stop - first, off.shape[1]))
-        solve_transposed(chol.starts, chol.rows, chol.values, off, first, stop)
+        chol.draw_part(off, first, stop)
         for block, factor, last in zip(blocks, factors, known, strict=True):
             rows = np.flatnonzero((last >= first) & (last < stop))
             if rows.size:
-                added = block.log_over_sites(rows, factor, off)
+                added = block.log_over_sites(rows, factor, off[:d])
                 log_weights += added.reshape(log_weights.shape)
         if relative_ess(log_weights.ravel()) < _UNEQUAL or not first:
             worst_k = max(worst_k, pareto_k(log_weights.ravel()))
@@ -106,7 +103,7 @@ def drawn_in_parts(
             chosen = [
                 i * size + systematic_resample(own, size, rng) for i, own in enumerate(log_weights)
             ]
-            off = off[:, np.concatenate(chosen)]
+            off[first:] = np.take(off[first:], np.concatenate(chosen), axis=1)
             log_weights[:] = 0.0
     log_probs += gaussian.log_integral(gaussian.sums.pull)
     value = log_mean_exp(log_probs)

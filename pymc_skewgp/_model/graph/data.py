@@ -669,7 +669,11 @@ def _canonical_sites(
         first, second = slopes_of_kappa(eta)
         return linear - trials * first, -trials * second
 
-    return factors.SitesGiven(linear.size, log_prob, slopes, log_concave=True)
+    def some(rows: IntArray) -> factors.LogProb:
+        own = linear[rows], trials[rows], constant[rows]
+        return _canonical_sites(*own, kappa, slopes_of_kappa).log_prob
+
+    return factors.SitesGiven(linear.size, log_prob, slopes, log_concave=True, some=some)
 
 
 class RecognisedFamily:

@@ -40,7 +40,8 @@ LEAST, _FEW = 300, 32
 _MOST_DENSE, _LOOKED = 1500, np.linspace(-8.0, 8.0, 17)
 # Operations of dense algebra in the time of one on sparse columns.
 _SLOWER = 20
-# Parts of the entries at a time, times that they are dealt anew, and what round-off may leave.
+# Parts of the entries at first, times that they are dealt anew to twice as many, and what round-off
+# may leave.
 _PARTS, _TIMES, _ROUND_OFF = 64, 8, 1e-7
 _SPREADS, _SEED = (0.3, 0.03, 0.003, 0.0), 0
 # Scalar operations of which the derivative is 0 in some places and not in others.
@@ -280,8 +281,8 @@ def _places(linear: Linear, singles: Any, rows: Any, rng: np.random.Generator) -
         found.append(np.stack([own, np.full(own.size, column)]))
     others, left = np.flatnonzero(~singles), rows.copy()
     rank, check = 1.0 + np.arange(d), rng.normal(size=d)
-    for _ in range(_TIMES if others.size else 0):
-        part = rng.permutation(others.size) % min(_PARTS, others.size)
+    for turn in range(_TIMES if others.size else 0):
+        part = rng.permutation(others.size) % min(_PARTS << turn, others.size)
         new, clear = [], left.copy()
         for k in range(part.max() + 1):
             own = np.zeros(d)
