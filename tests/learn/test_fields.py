@@ -214,6 +214,43 @@ def test_areas_whose_sum_is_held_at_zero(contrasts):
     assert (np.abs(off) < 4.5 * error).all()  # 3e-3 false alarms
 
 
+def test_counts_of_areas_in_parts():
+    """A row of areas: the tie of their sum is an integral of chains on a grid over a frequency.
+
+    exp(-x^2 / (2 s^2)) is s / sqrt(2 pi) times the integral of exp(i w x - s^2 w^2 / 2). Steps are
+    0.4 of a deviation, by which the sum of a Gaussian function is right to 1e-12.
+    """
+    n, sd = 800, 1.0
+    rng = np.random.default_rng(14)
+    y = rng.poisson(np.exp(1.5 * np.sin(0.05 * np.arange(n)) - 0.5))
+    W = sparse.diags_array([np.ones(n - 1)] * 2, offsets=[-1, 1]).toarray().astype(int)
+    with pm.Model() as model:
+        areas = pm.ICAR("z", W=W, sigma=sd)
+        pm.Poisson("y", pm.math.exp(areas - 0.5), observed=y)
+    width, tie = 0.4 * sd, 0.001 * n
+    grid = np.arange(-25.0, 10.0, width)
+    logs = stats.poisson.logpmf(y[:, None], np.exp(grid - 0.5))
+    frequency = np.linspace(0.0, 0.15, 121)
+    step = np.exp(-0.5 * ((grid[:, None] - grid) / sd) ** 2) * width
+    turn, level = np.exp(1j * frequency[:, None] * grid), 0.0
+    ahead: np.ndarray = np.full(turn.shape, width, dtype=complex)
+    for own in logs:
+        here = ahead * turn * np.exp(own - own.max())
+        size = np.abs(here[0]).sum()
+        level += np.log(size) + own.max()
+        ahead = here / size @ step
+    of_sums = here.sum(axis=1).real / size * np.exp(-0.5 * (tie * frequency) ** 2)
+    assert abs(of_sums[-1]) < 1e-9 * of_sums[0]  # all of the integral
+    origin = float(model.compile_logp()({"z": np.zeros(n)}))
+    origin -= stats.poisson.logpmf(y, np.exp(-0.5)).sum()
+    integral = 2.0 * np.trapezoid(of_sums, frequency) * tie / np.sqrt(2.0 * np.pi)
+    dt = sg.integrate(model, random_seed=15, draws=500, progressbar=False)
+    assert "sparse precision" in str(sg.explain(model))
+    assert close_to(dt, origin + level + np.log(integral))
+    sums = dt["posterior"]["z"].sum("z_dim_0").values
+    assert np.abs(sums).max() < 6.0 * tie
+
+
 def test_few_areas_about_a_level():
     """So few by dense algebra, W of integers: log density as PyMC's, integral by SciPy."""
     rng, W = np.random.default_rng(12), neighbours(4).toarray().astype(int)
