@@ -210,6 +210,10 @@ def _no_parameters(eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
     return []
 
 
+def _nothing_alone(rows: IntArray) -> None:
+    return None
+
+
 @dataclass(frozen=True, eq=False)
 class SitesGiven:
     """Log p(y_i | eta_i) of m sites, with numbers for all of their parameters.
@@ -238,7 +242,7 @@ class SitesGiven:
     first : callable, optional
         The first derivatives alone, where these take less time.
     some : callable, optional
-        `log_prob` of some sites alone, by their numbers.
+        `log_prob` of some sites alone, by their numbers; None where only all are known.
     several : tuple of SitesGiven
         More, of several predictors each, which come after these.
     """
@@ -253,7 +257,7 @@ class SitesGiven:
     width: int = 1
     gaussian_in: int | None = None
     first: LogProb | None = None
-    some: Callable[[IntArray], LogProb] | None = None
+    some: Callable[[IntArray], LogProb | None] = _nothing_alone
     several: "tuple[SitesGiven, ...]" = ()
 
     def gradient(self, eta: FloatArray) -> FloatArray:

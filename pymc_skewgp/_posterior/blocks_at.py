@@ -105,9 +105,10 @@ class LearntFunctions(FunctionSites):
 
     def some_log_prob(self, rows: IntArray, eta: FloatArray) -> FloatArray:
         """See `BlockSites`."""
-        if self._sites.some is None or self._rest.any():
+        log_prob = None if self._rest.any() else self._sites.some(rows)
+        if log_prob is None:
             return super().some_log_prob(rows, eta)
-        return self._sites.some(rows)(self._mean[rows] + eta)
+        return log_prob(self._mean[rows] + eta)
 
 
 class LearntSeveral(SeveralSites):

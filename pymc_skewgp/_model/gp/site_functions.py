@@ -21,7 +21,7 @@ from pymc_skewgp._errors import DrawOverflowWarning, warn
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp import distribution_graph as graphs
 from pymc_skewgp._model.gp.functions import Point, as_value
-from pymc_skewgp._model.graph.entrywise import checked_by_entry
+from pymc_skewgp._model.graph.entrywise import checked_by_entry, of_some
 from pymc_skewgp._model.ops.plain_mode import inlined, plain_function
 from pymc_skewgp._observations import sites
 from pymc_skewgp._observations.forecasts import averaged_forecasts, drawn_forecasts, drawn_quantiles
@@ -114,6 +114,7 @@ class SiteFunctions:
             width=own.graph.width,
             gaussian_in=own.graph.gaussian_in,
             first=partial(own.gradient, y) if own.graph.width > 1 else None,
+            some=partial(own.some, y),
         )
 
     def given(self, parameters: Parameters) -> "SiteFunctions":
@@ -146,6 +147,30 @@ class SiteFunctions:
         )
         found[~(found < np.inf)] = -np.inf
         return found
+
+    @_kept
+    def _log_prob_of_some(self) -> Any:
+        """None where it is not seen that it needs no other rows."""
+        rows, some = pt.lvector("rows"), pt.vector("some", dtype="float64")
+        found = of_some(inlined(self.graph.log_prob), self.graph.eta, some, rows)
+        if found is None:
+            return None
+        y, _, *parameters = self._inputs
+        block = pt.matrix("eta", dtype="float64")
+        return plain_function([rows, y, block, *parameters], vectorize_graph(found, {some: block}))
+
+    def some(self, y: Any, rows: IntArray) -> sites.LogProb | None:
+        """`log_prob` of some rows alone; None where only all are known."""
+        function = self._log_prob_of_some
+        if function is None:
+            return None
+
+        def log_prob(eta: FloatArray) -> FloatArray:
+            found = _by_blocks(lambda block: function(rows, y, block, *self._parameters), eta)
+            found[~(found < np.inf)] = -np.inf
+            return found
+
+        return log_prob
 
     @_kept
     def _slopes(self) -> Any:

@@ -91,6 +91,31 @@ def rebuilt(graph: Any, others: Mapping[Any, Any]) -> Any:
     return found.get(graph, graph)
 
 
+def of_some(graph: Any, x: Any, some: Any, rows: Any) -> Any:
+    """`graph` at some entries of the vector `x`, which `rows` are; None where it is not seen how.
+
+    Of operations entry by entry, whose other inputs have as many entries as `x`, or one for all.
+    """
+    axes: dict[Variable, Axes] = {x: (0,)}
+    found = {x: some}
+    for node in io_toposort([x], [graph]):
+        if not any(v in found for v in node.inputs):
+            continue
+        if not isinstance(node.op, _EACH) or isinstance(_following(node, axes), Coupling):
+            return None
+        inputs = [found.get(v, v) for v in node.inputs]
+        if isinstance(node.op, Elemwise):
+            along = axes[node.outputs[0]].index(0)
+            inputs = [
+                new if v in found or v.type.broadcastable[along] else v.take(rows, axis=along)
+                for v, new in zip(node.inputs, inputs, strict=True)
+            ]
+        same = isinstance(node.op, SpecifyShape)
+        new = inputs[:1] if same else node.op(*inputs, return_list=True)
+        found |= dict(zip(node.outputs, new, strict=True))
+    return found.get(graph)
+
+
 def _following(node: Apply, axes: dict[Variable, Axes]) -> Coupling | None:
     """Axes of the outputs of a node added to `axes`, where they depend on the variable."""
     if not any(v in axes for v in node.inputs) or isinstance(node.op, Shape | Shape_i):
@@ -280,6 +305,8 @@ def _inner_graph(node: Apply, inputs: list[Axes | None]) -> list[Axes | None]:
     return [axes.get(v) for v in graph.outputs]
 
 
+# Of which an entry needs that entry of the inputs alone, wherever it is.
+_EACH = (Elemwise, DimShuffle, CheckAndRaise, SpecifyShape, ViewOp)
 _Rule = Callable[[Apply, list[Axes | None]], list[Axes | None]]
 _RULES: tuple[tuple[tuple[type, ...], _Rule], ...] = (
     ((Elemwise,), lambda node, inputs: [_merged(inputs)] * len(node.outputs)),

@@ -14,7 +14,8 @@ from scipy import stats
 from scipy.special import expit, logsumexp, ndtr, polygamma
 
 from pymc_skewgp import NotSitesError
-from pymc_skewgp._model.gp.site_functions import DistributionSites
+from pymc_skewgp._model.gp.distribution_graph import distribution_graph
+from pymc_skewgp._model.gp.site_functions import DistributionSites, SiteFunctions
 from pymc_skewgp._model.ops.plain_mode import _FUNCTIONS
 from pymc_skewgp._posterior.output import LatentMarginals
 
@@ -116,6 +117,15 @@ def test_density_is_that_of_scipy_and_slopes_are_its_derivatives(name):
     if name != "own density":  # whose slope is not continuous
         curvature = (above - 2 * expected(data, F) + below) / h**2
         np.testing.assert_allclose(second, curvature, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["poisson", "logit", "beta", "truncated"])
+def test_density_of_some_rows_alone(name):
+    distribution, y, expected = CASES[name]
+    data, rows = DistributionSites(distribution, {}).as_data(y, N), np.array([5, 0, 3])
+    alone = SiteFunctions(distribution_graph(distribution, N)).at(data, []).some(rows)
+    right = expected(data, F)[..., rows]
+    np.testing.assert_allclose(alone(F[..., rows]), right, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", MEANS)
