@@ -5,9 +5,9 @@
 All sets of the Penn Machine Learning Benchmarks with at most 1,000 rows and 44 features, 20 where
 more than 50 rows are learnt from, which takes as long as all else; those that are equal in rows,
 features and classes once. Of each, `--rows` rows drawn by class with the seed `SEED`, at most four
-fifths of all, are learnt from, and the others forecast: bits a label beyond the base rate. Averages
-take ten times as long as maxima: they are of every second set by name with 50 rows, of every fourth
-with more. Each forecast is a row of ``DIR/lengthscales.csv``, written as soon as it is known; what
+fifths of all, are learnt from, and the others forecast: bits a label beyond the base rate. Sets of
+few features come first: averages of many take minutes where NUTS follows, and not all are run yet.
+Each forecast is a row of ``DIR/lengthscales.csv``, written as soon as it is known; what
 is in there is not run again. Times are CPU seconds.
 """
 
@@ -67,13 +67,20 @@ def chosen_sets(data, wanted):
             yield name, X, y
 
 
-def measure(name, X, y, wanted, hyperparameters, path, done):
-    """All lengthscales on one set."""
+def n_features(one):
+    """Averages of many take longest."""
+    return one[1].shape[1]
+
+
+def measure(name, X, y, wanted, which, path, done):
+    """All lengthscales, or those that are wanted, on one set."""
+    only, hyperparameters = which
     count = min(wanted, int(0.8 * len(y)))
     parts = train_test_split(X, y, train_size=count, stratify=y, random_state=SEED)
     (inputs, new), labels, truth = standardise(*parts[:2]), parts[2], parts[3]
     for lengthscales, estimator in estimators(hyperparameters):
-        if (name, str(count), lengthscales, hyperparameters) in done:
+        known = (name, str(count), lengthscales, hyperparameters) in done
+        if known or (only and lengthscales not in only):
             continue
         began = time.process_time()
         with warnings.catch_warnings():
@@ -113,6 +120,7 @@ def main():
     add_data_option(parser)
     parser.add_argument("--rows", nargs="+", type=int, default=[50, 150])
     parser.add_argument("--only", nargs="+", default=["maximize", "average"])
+    parser.add_argument("--lengthscales", nargs="+", help="of those, e.g. one together")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -121,9 +129,9 @@ def main():
     done = {tuple(row[name] for name in names) for row in read_rows(path)}
     for hyperparameters in arguments.only:
         for wanted in arguments.rows:
-            step = 1 if hyperparameters == "maximize" else 2 if wanted <= FEW else 4
-            for name, X, y in list(chosen_sets(arguments.data, wanted))[::step]:
-                measure(name, X, y, wanted, hyperparameters, path, done)
+            for name, X, y in sorted(chosen_sets(arguments.data, wanted), key=n_features):
+                which = arguments.lengthscales, hyperparameters
+                measure(name, X, y, wanted, which, path, done)
     summary(read_rows(path))
 
 

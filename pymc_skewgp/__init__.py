@@ -1,4 +1,4 @@
-"""Skew Gaussian processes for PyMC: exact skewed posteriors where approximations are symmetric."""
+"""Exact posteriors of latent Gaussian models for PyMC."""
 
 from importlib import import_module
 from typing import Any

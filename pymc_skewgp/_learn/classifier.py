@@ -74,8 +74,9 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
         Weight of each class, 1 where the dict has none; "balanced": n / (n_classes * rows of the
         class), as scikit-learn has it.
     fit_intercept : bool, default True
-        Whether f has a constant level, without pseudo-points: far from all data the probability
-        is then about the share of the class, and 1/2 without it.
+        Whether f has a constant level, without pseudo-points. Far from all data the probability is
+        1/2 without it. With it, it is what the data say of that level: the nearer to the share of
+        the class the more lengthscales they span.
     hyperparameters : {"auto", "maximize", "average"}, default "auto"
         "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise,
         where classes are fitted together, and with pseudo-points or `warm_start`.

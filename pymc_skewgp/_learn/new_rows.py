@@ -129,8 +129,9 @@ def _as_rows(model: pm.Model, new: Mapping[str, Any]) -> NewData:
     if unknown or not new:
         raise ValueError(
             f"Xnew names {', '.join(unknown) or 'nothing'}; the pm.Data of the model are "
-            f"{', '.join(data) or 'none (write its data as pm.Data)'}, and its dimensions "
+            f"{', '.join(data) or 'none'}, and its dimensions "
             f"{', '.join(model.dim_lengths) or 'none'}."
+            + ("" if data else " Write its data as pm.Data, and give that model as model=.")
         )
     values, labels = {}, {}
     for name, x in new.items():
@@ -144,12 +145,17 @@ def _as_rows(model: pm.Model, new: Mapping[str, Any]) -> NewData:
             continue
         old = data[name].get_value(borrow=True)
         rows = np.asarray(x)
+        if rows.ndim == 0 and old.ndim == 1:  # one exposure of all new rows
+            others = [k for k in data if k in new and np.ndim(new[k]) > 0]
+            beside = [k for k in others if data[k].get_value(borrow=True).shape[:1] == old.shape]
+            rows = np.full(len(new[beside[0]]), rows) if beside else rows
         if rows.ndim == 1 and old.ndim == 2 and old.shape[1] == 1:
             rows = rows[:, None]
         if old.ndim == 0 or rows.ndim != old.ndim or rows.shape[1:] != old.shape[1:]:
+            wanted = ", ".join(["t", *map(str, old.shape[1:])])
             raise ValueError(
-                f"new rows of {name!r} must have the shape (t, *{old.shape[1:]}) of its old ones, "
-                f"which are {old.shape}; got {rows.shape}."
+                f"new rows of {name!r} must be an array of shape ({wanted}), its old ones are of "
+                f"{old.shape}; got {rows.shape}."
             )
         if rows.dtype.kind in "US":
             raise ValueError(
@@ -209,9 +215,16 @@ def _said_what_lacks(model: pm.Model, rows: NewData) -> Iterator[None]:
         raise ValueError(
             "the model does not go together with the new rows. "
             + (f"As many rows before had {', '.join(same)}: name them too. " if same else "")
-            + "New groups need their labels, by the name of their dimension, which the model must "
-            "have as coords; what is a number in the model, as shape=3, stays as it is."
+            + f"New groups need their labels, by the name of their dimension{_example(model)}, "
+            "which the model must have as coords; what is a number in the model, as shape=3, stays "
+            "as it is."
         ) from error
+
+
+def _example(model: pm.Model) -> str:
+    """How labels of a dimension that may get longer are given."""
+    names = [d for d, x in model.dim_lengths.items() if isinstance(x, SharedVariable)]
+    return f', as "{names[0]}": [...]' if names else ""
 
 
 class _Unclear(ValueError):

@@ -92,8 +92,9 @@ def predict(
     result : DataTree, SkewGPPosterior or HyperparameterFit
         Of `integrate`, ``pm.sample``, `SkewGP.posterior` or `find_hyperparameters`.
     Xnew : array_like, shape (t, d) or (t,); or mapping
-        New inputs of a process. Or for a model: new rows by name of a ``pm.Data``, and by name of a
-        dimension the labels of new entries, such as new groups.
+        New inputs of a process. Or for a model: new rows by name of a ``pm.Data``, one number where
+        it is that of all of them, and by name of a dimension the labels of new entries, such as new
+        groups.
     gp : SkewGP or pm.gp.Latent, optional
         The process. Default that of `integrate` or `find_hyperparameters` in this process of
         Python.

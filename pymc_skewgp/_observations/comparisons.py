@@ -133,10 +133,22 @@ def beats_all(f: FloatArray, mixture: Mixture) -> dict[str, FloatArray]:
     """``p_best``, the share of joint draws of f, (chain, draw, t), where an item is the largest."""
     draws = f.reshape(-1, f.shape[-1])
     share = np.bincount(draws.argmax(axis=1), minlength=draws.shape[1]) / draws.shape[0]
-    # A share of 0 or 1 has an error too: one more draw might have been otherwise.
-    safe = (share * draws.shape[0] + 1.0) / (draws.shape[0] + 2.0)
     n_effective = effective_draws(draws.shape[0], mixture)
-    return {"p_best": share, "p_best_se": np.sqrt(safe * (1.0 - safe) / n_effective)}
+    return {"p_best": share, "p_best_se": _share_error(share, draws.shape[0], n_effective)}
+
+
+def with_error_of_shares(found: dict[str, FloatArray], n_draws: int) -> dict[str, FloatArray]:
+    """With the least error of ``p_best``: batches of draws do not differ where no draws do."""
+    if "p_best" in found:
+        least = _share_error(found["p_best"], n_draws, n_draws)
+        found["p_best_se"] = np.maximum(found["p_best_se"], least)
+    return found
+
+
+def _share_error(share: FloatArray, n_draws: int, n_effective: float) -> FloatArray:
+    """Standard error of a share of draws; of 0 and 1 too: one more draw might be otherwise."""
+    safe = (share * n_draws + 1.0) / (n_draws + 2.0)
+    return np.asarray(np.sqrt(safe * (1.0 - safe) / n_effective))
 
 
 def effective_draws(n_draws: int, mixture: Mixture) -> float:

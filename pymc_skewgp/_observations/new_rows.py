@@ -178,9 +178,17 @@ def as_new_rows(
     given = {name: x for name, x in own.items() if x is not None}
     unknown = [name for name in given if name not in known]
     if unknown:
+        under = ", ".join(map(repr, likelihoods))
         raise TypeError(
-            f"unexpected argument(s) {', '.join(unknown)}: what new rows may have of their own "
-            f"under {', '.join(map(repr, likelihoods))} is {', '.join(dict.fromkeys(known))}."
+            f"unexpected argument(s) {', '.join(unknown)}: "
+            + (
+                f"what new rows may have of their own under {under} is "
+                f"{', '.join(dict.fromkeys(known))}."
+                if under
+                else "the likelihood is not known, f alone is predicted. Give X=X, y=y and "
+                "likelihood=..., or make new rows of a model by its pm.Data, as "
+                "{'x': Xnew, 'exposure': new}."
+            )
         )
     if _OFFSET in given and n_functions > 1:
         raise ValueError(

@@ -15,6 +15,7 @@ from pymc_skewgp._model.gp.process import process_at, pseudo_points_at
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._observations.likelihood import as_labels
 from pymc_skewgp._plots import axes as drawing
+from pymc_skewgp._posterior.output import as_probabilities
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, Seed, as_count, as_real_array, as_vector
 
@@ -27,7 +28,7 @@ def plot_latent_band(
     exact: Any,
     approximation: Any = None,
     *,
-    prob: float = 0.89,
+    prob: float | None = None,
     labels: str | Sequence[str] = ("exact", "approximation"),
     y: ArrayLike | None = None,
     X_data: Any = None,
@@ -50,8 +51,8 @@ def plot_latent_band(
         ``posterior.marginals(X)``.
     approximation : SkewGPPosterior, LatentMarginals or DataTree, optional
         What to compare with it, at the same inputs.
-    prob : float, default 0.89
-        Probability of the intervals.
+    prob : float, optional
+        Probability of the intervals. Default that of ArviZ, ``az.rcParams["stats.ci_prob"]``, .89.
     labels : sequence of str, default ("exact", "approximation")
         Names for the legend.
     y : array_like, shape (n,), optional
@@ -93,13 +94,13 @@ def plot_latent_band(
     ('x', 'f: median, 89 % interval')
     """
     x, column = drawing.as_line("X", X)
-    if not 0.0 < prob < 1.0:
+    if prob is not None and not 0.0 < prob < 1.0:
         raise ValueError(f"prob must lie strictly between 0 and 1, got {prob!r}.")
     names = drawing.as_names("labels", labels, 1 if isinstance(labels, str) else 2)
     if approximation is not None and len(names) < 2:
         raise ValueError(f"labels must name both, exact and approximation; got {labels!r}.")
     marks = drawing.labels_at(y, x[:, None], X_data)
-    probs = [0.5 - 0.5 * prob, 0.5, 0.5 + 0.5 * prob]
+    probs = as_probabilities(None if prob is None else [0.5 - 0.5 * prob, 0.5, 0.5 + 0.5 * prob])
     order = np.argsort(x, kind="stable")
     sources = {"exact": exact} | ({} if approximation is None else {"approximation": approximation})
     found = []
@@ -119,7 +120,7 @@ def plot_latent_band(
         ax.plot(x[order], quantiles, "--", color=second, lw=2.0 if i == 1 else 1.5, label=label)
     if marks is not None:
         drawing.mark_on_edges(ax, marks)
-    ax.set(xlabel=column, ylabel=f"{var}: median, {100 * prob:.3g} % interval")
+    ax.set(xlabel=column, ylabel=f"{var}: median, {100 * (probs[2] - probs[0]):.3g} % interval")
     drawing.legend_on_top(ax, top=1.0 if marks is None else drawing.BELOW_TICKS)
     return ax
 

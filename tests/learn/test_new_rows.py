@@ -155,6 +155,11 @@ class TestEffects:
         near(found, "y_sd", np.sqrt(np.array([0.0, 1.0, 1.0, 1.0]) * np.mean(sd**2) + 0.04))
         assert tree["predictions_constant_data"]["x"].to_numpy().tolist() == NEW["x"]
 
+    def test_one_number_of_all_new_rows(self):
+        idata = made_up(sd=1.0, u=[0.5, 1.5], slope=2.0)
+        found = predicted(self.model(), idata, {"x": 3.0, "group_of": [1, 0]})
+        np.testing.assert_allclose(found["predictions"]["mu"][0, 0], [7.5, 6.5])
+
     def test_integrate_knows_its_model(self):
         """Conjugate but for sd: groups that were seen against quadrature over sd."""
         dt = sg.integrate(self.model(), random_seed=3, **QUIET)
@@ -236,9 +241,11 @@ class TestRefusals:
         self.refused(model, {"z": [1]}, r"Xnew names z; the pm\.Data .* group_of, x", **draws)
         self.refused(model, {}, "Xnew names nothing", **draws)
         self.refused(model, {"x": ["a"]}, "must be numbers as its old ones, got 'a'", **draws)
-        self.refused(model, {"x": [[1.0]]}, "new rows of 'x' must have the shape", **draws)
+        self.refused(model, {"x": [[1.0]]}, r"'x' must be an array of shape \(t\)", **draws)
+        self.refused(model, {"x": 1.0}, r"got \(\)", **draws)
         self.refused(model, {"x": [1.0]}, "had group_of: name them too", **draws)
-        self.refused(model, {"x": [1.0], "group_of": [2]}, "New groups need their labels", **draws)
+        message = r'New groups need their labels, .*, as "group": \[\.\.\.\], which'
+        self.refused(model, {"x": [1.0], "group_of": [2]}, message, **draws)
         self.refused(model, {"x": [1.0]}, "no draws of slope", sd=1.0, u=[0.0, 1.0])
         # The model is as it was after each of them.
         assert model["x"].get_value().tolist() == [0.0, 1.0, 0.0, 2.0]

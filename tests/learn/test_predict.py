@@ -239,6 +239,15 @@ class TestComparisons:
         total = found["p_beats"] + found["p_beats"].to_numpy().T + found["p_tie"]
         np.testing.assert_allclose(total, 1.0, rtol=1e-9)
 
+    def test_a_share_of_no_draw_has_an_error(self):
+        """Differences of some 20 after 30 duels: that the loser is better is no event of 4000."""
+        gp = sg.SkewGP(cov_func=20.0**2 * pm.gp.cov.ExpQuad(1, ls=0.3))
+        duels = np.tile([1, 0, 0], (30, 1))
+        dt = sg.integrate(gp, self.items, duels, likelihood=self.duels, random_seed=1, **QUIET)
+        found = summary(sg.predict(dt, self.items, random_seed=2, **QUIET))
+        np.testing.assert_array_equal(found["p_best"], [0.0, 1.0])
+        np.testing.assert_allclose(found["p_best_se"], 1 / 4000, rtol=0.01)
+
 
 class TestManyKinds:
     """Several kinds of data, several functions, signs: as the posterior has them."""
@@ -302,6 +311,8 @@ class TestOtherResults:
                 idata, var_names=["new"], predictions=True, random_seed=2, **QUIET
             )["predictions"]["new"].to_numpy()[0]
         ours = sg.predict(idata, XNEW, gp=gp, random_seed=3, **QUIET)["predictions"]["f"][0]
+        with pytest.raises(TypeError, match="exposure: the likelihood is not known, f alone"):
+            sg.predict(idata, XNEW, gp=gp, exposure=2.0)
         # Given the same draws of f: differences have mean 0, and the same spread.
         off = ours.to_numpy() - theirs
         np.testing.assert_array_less(np.abs(off.mean(0)), MOST * off.std(0) / np.sqrt(400))

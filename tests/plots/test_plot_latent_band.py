@@ -1,5 +1,6 @@
 """The band shows the quantiles themselves, against sorted inputs."""
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
@@ -38,6 +39,14 @@ def test_line_and_band_are_exact_quantiles():
         assert at.max() == pytest.approx(high[i], abs=1e-6)
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["exact"]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("x", "f: median, 80 % interval")
+
+
+def test_the_interval_is_that_of_arviz():
+    with az.rc_context({"stats.ci_prob": 0.8}):
+        ax = plot_latent_band(X, NORMAL)
+    vertices = ax.collections[0].get_paths()[0].vertices
+    assert vertices[:, 1].min() == pytest.approx(norm.ppf(0.1, MEAN, SD).min(), abs=1e-6)
+    assert ax.get_ylabel() == "f: median, 80 % interval"
 
 
 def test_approximation_is_dashed_in_another_colour():

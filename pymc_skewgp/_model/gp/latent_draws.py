@@ -25,6 +25,7 @@ from pymc_skewgp._model.graph.collapsed import OwnScale, with_coefficients
 from pymc_skewgp._model.ops.densities import sun_of_process
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._observations import likelihood as base
+from pymc_skewgp._observations.comparisons import with_error_of_shares
 from pymc_skewgp._observations.likelihood import as_inputs
 from pymc_skewgp._observations.new_rows import NewRows, RowNumbers, as_new_rows
 from pymc_skewgp._observations.observations import stacked
@@ -347,7 +348,7 @@ def _together(drawn: LatentDraws, which: int, f: FloatArray) -> Arrays:
 
     if f.ndim > 3:  # which is of one function
         return {}
-    return averages_by_batches(batch, parts())
+    return with_error_of_shares(averages_by_batches(batch, parts()), len(flat))
 
 
 def _places(drawn: LatentDraws, which: int) -> list[tuple[base.Likelihood, NDArray[np.intp]]]:
