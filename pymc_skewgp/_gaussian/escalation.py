@@ -36,6 +36,8 @@ from pymc_skewgp._validation import FloatArray
 # best. Every threshold stands in `SamplerSettings`, which is passed in.
 
 Goal = Literal["draws", "probability"]
+# Nats by which round-off may move a log probability; the samplers warn of a standard error above.
+LARGEST_EFFECT = 0.1
 
 
 @dataclass(frozen=True)
