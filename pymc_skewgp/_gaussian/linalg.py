@@ -99,6 +99,7 @@ def grouped_products(a: FloatArray, b: FloatArray, group: int) -> FloatArray:
 
 # A difference that is so small a part of the others is their round-off.
 _ROUND_OFF = 1e-8
+_DEPTH = 5  # differences that are kept
 
 
 class AndersonMixing:
@@ -110,11 +111,6 @@ class AndersonMixing:
         \gamma = \arg\min \lVert D (f - \Delta F \, \gamma) \rVert,
 
     which is the secant method for one variable, and for a linear iteration does what GMRES does.
-
-    Parameters
-    ----------
-    depth : int, default 5
-        Differences that are kept.
 
     References
     ----------
@@ -136,8 +132,7 @@ class AndersonMixing:
     0.73908513
     """
 
-    def __init__(self, depth: int = 5) -> None:
-        self._depth = depth
+    def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
@@ -148,8 +143,8 @@ class AndersonMixing:
     def __call__(self, point: FloatArray, value: FloatArray, scale: FloatArray) -> FloatArray:
         """The next point, `value` itself at first; `scale` is the diagonal of D."""
         step = value - point
-        self._values = [*self._values[-self._depth :], value]
-        self._steps = [*self._steps[-self._depth :], step]
+        self._values = [*self._values[-_DEPTH:], value]
+        self._steps = [*self._steps[-_DEPTH:], step]
         if len(self._values) == 1:
             return value
         changes = np.diff(self._steps, axis=0) * scale
