@@ -1,8 +1,10 @@
 """Factorisations and the one jitter policy; limits of rows; Anderson's acceleration."""
 
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.linalg import eigvalsh
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import eigvalsh, solve_triangular
 from scipy.linalg.lapack import dpotrf, dpstrf
 
 from pymc_skewgp._errors import JitterWarning, NotPositiveDefiniteError, warn
@@ -59,16 +61,49 @@ def low_rank_factor(matrix: FloatArray, rtol: float = 1e-13) -> FloatArray:
     Pivoted Cholesky (LAPACK ``dpstrf``) stops at the numerical rank r, in O(n^2 r); a positive
     semidefinite matrix is factored without jitter. A smooth kernel on n points has r << n.
     """
-    n, tol = matrix.shape[0], rtol * float(matrix.diagonal().max())
+    tol = rtol * float(matrix.diagonal().max())
     # Of full rank plain Cholesky is several times faster; of low rank it fails soon.
     factor, info = dpotrf(matrix, lower=1, clean=1)
     if info == 0 and factor.diagonal().min() ** 2 > tol:
         return factor
-    factor, pivots, rank, _ = dpstrf(matrix, tol=tol, lower=1)
-    lower = np.tril(factor)[:, :rank]
-    result = np.empty((n, rank))
-    result[pivots - 1] = lower
-    return result
+    return pivoted_factor(matrix, rtol).columns
+
+
+class PivotedFactor(NamedTuple):
+    """F with F F' a covariance, r columns in the order of what they explain.
+
+    Attributes
+    ----------
+    columns : ndarray, shape (n, r)
+        F.
+    pivots : ndarray of int, shape (r,)
+        Rows of F that are a lower triangle, in this order.
+    """
+
+    columns: FloatArray
+    pivots: NDArray[np.intp]
+
+    @property
+    def left(self) -> FloatArray:
+        """The largest variance that the columns before each leave unexplained, shape (r,)."""
+        found: FloatArray = self.columns[self.pivots, np.arange(self.pivots.size)] ** 2
+        return found
+
+    def coordinates(self, values: FloatArray) -> FloatArray:
+        """The c with F c = `values`, shape (n,), in as many entries as F has rank."""
+        triangle = self.columns[self.pivots]
+        return solve_triangular(triangle, values[self.pivots], lower=True, check_finite=False)
+
+
+def pivoted_factor(matrix: FloatArray, rtol: float = 1e-13) -> PivotedFactor:
+    """Of a positive semidefinite matrix, at its numerical rank."""
+    tol = rtol * float(matrix.diagonal().max(initial=0.0))
+    # The transpose is the same matrix, in the order of LAPACK.
+    factor, pivots, rank, _ = dpstrf(matrix.T, tol=tol, lower=1)
+    rows = pivots.astype(np.intp) - 1
+    columns = np.empty((matrix.shape[0], rank))
+    columns[rows] = np.tril(factor[:, :rank])
+    return PivotedFactor(columns, rows[:rank])
 
 
 def mirrored(lower: FloatArray) -> FloatArray:

@@ -31,7 +31,7 @@ from pymc_skewgp._gaussian.covariance import (
     predictor_covariance,
 )
 from pymc_skewgp._gaussian.ep import EPResult, cavities, fit_ep, fit_factors
-from pymc_skewgp._gaussian.ep_dense import dense_ep_with_covariance, ep_with_gradient
+from pymc_skewgp._gaussian.ep_dense import dense_ep, ep_with_gradient
 from pymc_skewgp._gaussian.escalation import LARGEST_EFFECT
 from pymc_skewgp._gaussian.linalg import row_limits, symmetric
 from pymc_skewgp._gaussian.pairs import PairProposal, pair_proposal
@@ -278,7 +278,7 @@ def _by_twisted(
 ) -> LogProbGradient:
     """The ladder without pilots: which rung is accepted is a function of the arguments alone."""
     tol = _EP_TOLERANCE["twisted"]
-    fitted = dense_ep_with_covariance(cov.matrix, np.stack([lower, upper]), tol=tol)
+    fitted = dense_ep(cov.matrix, np.stack([lower, upper]), tol=tol)
     ep = fit_ep(cov, lower, upper, tol=tol) if fitted is None else fitted.ep
     # Where EP has not converged its sites are no function of the arguments to differentiate.
     sites = ep if ep.residual < tol else None
