@@ -145,6 +145,3 @@ def test_two_dimensional_rectangle_has_the_moments_of_quadrature():
     second = np.einsum("cdk,cdl->ckl", draws, draws) / draws.shape[1]
     assert_expectation(draws.mean(axis=1), np.einsum("ij,ijk->k", mass, points))
     assert_expectation(second, np.einsum("ij,ijk,ijl->kl", mass, points, points))
-
-
-# --- the inputs ---------------------------------------------------------------------------------
