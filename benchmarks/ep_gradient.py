@@ -2,7 +2,7 @@
 
     python benchmarks/ep_gradient.py [--only SECTION ...] [--out DIR]
 
-The unit is n^3/3 operations, a Cholesky factorisation of n rows. A sweep of `fit_dense_ep` takes 3
+The unit is n^3/3 operations, a Cholesky factorisation of n rows. A sweep of `dense_ep` takes 3
 of them (a factor and its inverse), the check that the covariance is one takes 1, and the gradient
 none; a sweep of `fit_ep` takes 2 and its gradient 3. All times are CPU time of one thread, the
 least of several runs, and ratios are of times of one run.

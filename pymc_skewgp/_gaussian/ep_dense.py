@@ -7,6 +7,7 @@ order. A factorisation with its inverse, n^3 operations, squares the residual, a
 """
 
 import threading
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -29,21 +30,6 @@ _ROUGH = 0.1
 _kept = threading.local()
 
 
-class EPWithGradient(NamedTuple):
-    """EP's fixed point, and the gradient of its log probability there."""
-
-    ep: EPResult
-    gradient: EPGradient
-
-
-class EPWithCovariance(NamedTuple):
-    """EP's fixed point, its Gaussian's covariance, and log det(I + T^.5 G T^.5)."""
-
-    ep: EPResult
-    covariance: FloatArray
-    log_det: float
-
-
 def ep_with_gradient(
     cov: Covariance,
     lower: FloatArray,
@@ -52,14 +38,14 @@ def ep_with_gradient(
     tol: float,
     max_sweeps: int = 200,
     start: EPResult | None = None,
-) -> EPWithGradient:
-    """By `fit_dense_ep` for a dense covariance, else, or where that is stuck, by `fit_ep`."""
+) -> tuple[EPResult, EPGradient]:
+    """By `dense_ep` for a dense covariance, else, or where that is stuck, by `fit_ep`."""
     if isinstance(cov, DenseCovariance):
-        found = fit_dense_ep(cov.matrix, np.stack([lower, upper]), tol=tol, start=start)
+        found = dense_ep(cov.matrix, limits := np.stack([lower, upper]), tol=tol, start=start)
         if found is not None:
-            return found
+            return found.ep, found.gradient(limits)
     ep = fit_ep(cov, lower, upper, tol=tol, max_sweeps=max_sweeps, start=start)
-    return EPWithGradient(ep, ep_gradient(cov, ep, lower, upper))
+    return ep, ep_gradient(cov, ep, lower, upper)
 
 
 def ep_alone(
@@ -73,21 +59,21 @@ def ep_alone(
 ) -> EPResult:
     """As `ep_with_gradient`, the fixed point alone."""
     if isinstance(cov, DenseCovariance):
-        found = _fixed_point(cov.matrix, np.stack([lower, upper]), tol=tol, start=start)
+        found = dense_ep(cov.matrix, np.stack([lower, upper]), tol=tol, start=start)
         if found is not None:
             return found.ep
     return fit_ep(cov, lower, upper, tol=tol, max_sweeps=max_sweeps, start=start)
 
 
-def fit_dense_ep(
+def dense_ep(
     matrix: FloatArray,
     limits: FloatArray,
     *,
     tol: float,
     max_sweeps: int = 50,
     start: EPResult | None = None,
-) -> EPWithGradient | None:
-    """EP with its gradient, n^3 operations a sweep; None where it makes no progress.
+) -> "DenseEP | None":
+    """EP's fixed point, n^3 operations a sweep; None where it makes no progress.
 
     Parameters
     ----------
@@ -98,32 +84,6 @@ def fit_dense_ep(
     tol, max_sweeps, start
         As for `fit_ep`.
     """
-    found = _fixed_point(matrix, limits, tol=tol, max_sweeps=max_sweeps, start=start)
-    return None if found is None else EPWithGradient(found.ep, found.gradient(limits))
-
-
-def dense_ep_with_covariance(
-    matrix: FloatArray, limits: FloatArray, *, tol: float, start: EPResult | None = None
-) -> EPWithCovariance | None:
-    """As `fit_dense_ep`, with the covariance in place of the gradient."""
-    found = _fixed_point(matrix, limits, tol=tol, start=start)
-    if found is None:
-        return None
-    ep = found.ep
-    # The memory is used again.
-    covariance = linalg.mirrored(found.to_covariance()).copy()
-    return EPWithCovariance(ep, covariance, found.log_det)
-
-
-def _fixed_point(
-    matrix: FloatArray,
-    limits: FloatArray,
-    *,
-    tol: float,
-    max_sweeps: int = 50,
-    start: EPResult | None = None,
-) -> "_Product | None":
-    """Of EP; None where it makes no progress."""
     prior = matrix.diagonal()
     rows, least = np.zeros((r.N_ROWS, prior.size)), r.LEAST_CAVITY / prior
     if start is None:
@@ -136,7 +96,7 @@ def _fixed_point(
     work = _memory(prior.size)
     progress = r.new_progress()
     for sweep in range(1, max_sweeps + 1):
-        product = _Product(matrix, rows, work)
+        product = DenseEP(matrix, rows, work)
         if not product.definite:
             return None
         np.maximum(product.variance, least_variance, out=rows[r.VARIANCE])
@@ -170,10 +130,12 @@ def _memory(n: int) -> FloatArray:
     return work
 
 
-class _Product:
+class DenseEP:
     """N(0, G) times Gaussian sites; `work` gets the inverse of B = I + T^.5 G T^.5.
 
-    As in `SemidefiniteMatrix`, but with all of the inverse, of which the lower triangle counts.
+    As in `SemidefiniteMatrix`, but with all of the inverse, of which the lower triangle counts. The
+    next EP of as many rows in a thread takes this memory: one of `covariance` and `gradient` may be
+    asked for, and before that.
     """
 
     def __init__(self, matrix: FloatArray, rows: FloatArray, work: FloatArray) -> None:
@@ -218,6 +180,11 @@ class _Product:
             work[self._weak] = self._of_weak.T
         work.flat[:: scale.size + 1] = self._rows[r.VARIANCE]
         return work
+
+    @cached_property
+    def covariance(self) -> FloatArray:
+        """That of EP's Gaussian."""
+        return linalg.mirrored(self.to_covariance()).copy()
 
     @property
     def ep(self) -> EPResult:

@@ -1,4 +1,4 @@
-"""Linear elliptical slice sampling: a rejection-free Markov chain on a Gaussian in a polytope."""
+"""Linear elliptical slice sampling: a rejection-free Markov chain on a Gaussian in a rectangle."""
 
 import math
 from functools import partial
@@ -14,8 +14,8 @@ from pymc_skewgp._validation import FloatArray, as_bounds, as_count, as_generato
 
 # Steps of linear elliptical slice sampling, compiled: feasible arcs of ellipses, and the walk.
 #
-# A state w = A x and a direction s = A n span the ellipse w cos t + s sin t. A constraint cuts an
-# arc of angles t out of it; what is left is a set of arcs that holds t = 0, the state itself.
+# A state w and a direction s span the ellipse w cos t + s sin t. A limit cuts an arc of angles t
+# out of it; what is left is a set of arcs that holds t = 0, the state itself.
 
 # An angle that round-off puts outside is replaced by its rotation by the golden ratio: again
 # uniform, and the only draws it alters are the ones within round-off of the end of an arc.
@@ -117,17 +117,15 @@ def cone_arc(value, direction):  # type: ignore[no-untyped-def]
 
 
 @_jit()
-def walk(value, block, z, white, uniforms, limits, out):  # type: ignore[no-untyped-def]
+def walk(value, block, uniforms, limits, out):  # type: ignore[no-untyped-def]
     """Run all chains through a block of directions, each overwritten by the state it led to.
 
-    `limits` are the thresholds that arcs come from, the ones a state has to be strictly within,
-    and whether the former are a cone. `z` and `white` move along with `value` and `block` (empty
-    for a rectangle, which needs no more than these). `out` are the cosine, the arc length and the
+    `limits` are the thresholds, and whether these are a cone. `out` are the arc length and the
     number of active constraints of each step. A step that had to stay is marked by the arc length
     0.
     """
-    outer, inner, cone = limits
-    cosine, arc_length, n_active = out
+    low, high, cone = limits
+    arc_length, n_active = out
     n_steps, n_chains, m = block.shape
     start, end = np.empty(2 * m + 1), np.empty(2 * m + 1)
     trial = np.empty(m)
@@ -139,12 +137,11 @@ def walk(value, block, z, white, uniforms, limits, out):  # type: ignore[no-unty
                 start[0], end[0] = cone_arc(w, s)
                 gaps, active = 1, m
             else:
-                gaps, active = general_arcs(w, s, outer[0], outer[1], start, end)
+                gaps, active = general_arcs(w, s, low, high, start, end)
             total = 0.0
             for k in range(gaps):
                 total += end[k] - start[k]
             u = uniforms[step, chain]
-            c, d = 1.0, 0.0
             outside = 1
             for _ in range(_MAX_TRIES):
                 rest = u * total
@@ -158,24 +155,16 @@ def walk(value, block, z, white, uniforms, limits, out):  # type: ignore[no-unty
                 for i in range(m):
                     x = w[i] * c + s[i] * d
                     trial[i] = x
-                    outside |= (not x > inner[0, i]) | (not x < inner[1, i])
+                    outside |= (not x > low[i]) | (not x < high[i])
                 if gaps > 0 and not outside:
                     break
                 outside = 1
                 u += _GOLDEN
                 u -= math.floor(u)
-            if outside:
-                c, d, total = 1.0, 0.0, 0.0
             for i in range(m):
                 w[i] = s[i] = w[i] if outside else trial[i]
-            for i in range(z.shape[1]):
-                z[chain, i] = z[chain, i] * c + white[step, chain, i] * d
-                white[step, chain, i] = z[chain, i]
-            cosine[step, chain] = c
-            arc_length[step, chain], n_active[step, chain] = total, active
+            arc_length[step, chain], n_active[step, chain] = 0.0 if outside else total, active
 
-
-__all__ = ["LinESSResult", "lin_ess"]
 
 IntArray = NDArray[np.int64]
 
@@ -183,10 +172,6 @@ IntArray = NDArray[np.int64]
 # of a few MB; the byte limit takes over in very high dimension.
 BLOCK_ROWS = 1024
 BLOCK_BYTES = 64 * 2**20
-
-# The values A x are carried along a block, and the caller evaluates A x once more: draws keep this
-# relative distance from the faces, above the round-off of both and far below any Monte Carlo error.
-SAFETY = 1024 * float(np.finfo(np.float64).eps)
 
 
 class LinESSResult(NamedTuple):
@@ -214,18 +199,17 @@ def lin_ess(
     lower: ArrayLike | None = None,
     upper: ArrayLike | None = None,
     *,
-    constraints: ArrayLike | None = None,
     n_draws: int = 1000,
     thin: int = 1,
     random_seed: int | np.random.Generator | None = None,
 ) -> LinESSResult:
-    r"""Draw from a Gaussian restricted to a polytope by linear elliptical slice sampling.
+    r"""Draw from a Gaussian restricted to a rectangle by linear elliptical slice sampling.
 
-    The target is :math:`u \sim N(0, L L')` given :math:`l \le A u \le h`. A step draws
+    The target is :math:`u \sim N(0, L L')` given :math:`l \le u \le h`. A step draws
     :math:`\nu \sim N(0, L L')` and moves to :math:`u \cos t + \nu \sin t` with t uniform over all
     the angles at which that ellipse meets the constraints. No step is rejected,
-    but the draws are those of a Markov chain: the feasible angle shrinks like 1/m, so judge them
-    by their effective sample size. The ellipse costs O(m log m) a step, the proposal one row
+    but the draws are those of a Markov chain: the feasible angle shrinks like 1/N, so judge them
+    by their effective sample size. The ellipse costs O(N log N) a step, the proposal one row
     of a matrix product.
 
     Parameters
@@ -234,10 +218,8 @@ def lin_ess(
         Lower triangular :math:`L`.
     start : array_like, shape (chains, N)
         Strictly feasible state of each chain.
-    lower, upper : array_like, shape (m,), or scalar, optional
+    lower, upper : array_like, shape (N,), or scalar, optional
         Thresholds, which may be infinite.
-    constraints : array_like, shape (m, N), optional
-        :math:`A`; the identity (a rectangle, m = N) by default.
     n_draws, thin : int
         Draws kept per chain, steps per kept draw.
     random_seed : int or numpy.random.Generator, optional
@@ -284,24 +266,33 @@ def lin_ess(
     n_chains = as_count("number of chains (rows of start)", x0.shape[0])
     n_draws, thin = as_count("n_draws", n_draws), as_count("thin", thin)
     rng = as_generator(random_seed)
-    a = None if constraints is None else as_matrix("constraints", constraints, (None, size))
-    low, high = as_bounds(lower, upper, size if a is None else a.shape[0])
-    chains = _Chains(factor, x0, np.stack([low, high]), a)
+    low, high = as_bounds(lower, upper, size)
+    _check_inside(x0, low, high)
+    # A zero threshold on one side of every row: its sign cancels in the ratios of `cone_arc`.
+    outer = np.stack([low, high])
+    one_sided = ((outer == 0.0) == np.isinf(outer[::-1])).all()
+    limits = low, high, bool(one_sided and (outer == 0.0).any(0).all())
 
     draws = np.empty((n_chains, n_draws, size))
     arc_length = np.empty((n_chains, n_draws))
     n_active = np.empty((n_chains, n_draws), dtype=np.int64)
     n_steps = n_draws * thin
-    rows_at_once = min(BLOCK_ROWS, BLOCK_BYTES // (8 * chains.width))
+    rows_at_once = min(BLOCK_ROWS, BLOCK_BYTES // (8 * size))
     block_steps = min(max(rows_at_once // n_chains, 1), n_steps)
-    buffer = np.empty((block_steps * n_chains, size))
+    buffer, value = np.empty((block_steps * n_chains, size)), x0.copy()
     n_stayed, done, kept = 0, 0, 0
     while done < n_steps:
         count = min(block_steps, n_steps - done)
+        white = rng.standard_normal(out=buffer[: count * n_chains])
+        # L times each, at half the operations of a general product.
+        steps = dtrmm(1.0, factor, white.T, lower=1, overwrite_b=1).T
+        block = steps.reshape(count, n_chains, size)
+        arc, active = np.empty(block.shape[:2]), np.empty(block.shape[:2], dtype=np.int64)
+        walk(value, block, rng.random(arc.shape), limits, (arc, active))
+        n_stayed += int((arc == 0.0).sum())
         # Step number k (from 1) is kept when it is a multiple of thin.
         chosen = slice((-done - 1) % thin, None, thin)
-        new, arc, active = chains.block(buffer[: count * n_chains], rng, chosen)
-        n_stayed += int((arc == 0.0).sum())
+        new = block[chosen]
         to = slice(kept, kept + new.shape[0])
         draws[:, to] = new.swapaxes(0, 1)
         arc_length[:, to], n_active[:, to] = arc[chosen].T, active[chosen].T
@@ -309,97 +300,12 @@ def lin_ess(
     if n_stayed:
         warn(
             f"{n_stayed} of {n_steps * n_chains} lin-ess steps stayed where they were, because "
-            "round-off left no feasible angle: the polytope is very thin on the scale of the "
+            "round-off left no feasible angle: the rectangle is very thin on the scale of the "
             "Gaussian. Rescale the problem or start further inside.",
             StuckChainWarning,
             stacklevel=2,
         )
     return LinESSResult(draws, arc_length, n_active)
-
-
-class _Chains:
-    """All chains side by side: their values A x, and what x is made of where A is not the identity.
-
-    In that case a state is ``weight * start + L z``: no solve with L is needed.
-    """
-
-    def __init__(
-        self,
-        factor: FloatArray,
-        start: FloatArray,
-        outer: FloatArray,
-        constraints: FloatArray | None,
-    ) -> None:
-        self._factor, self._start = factor, start
-        self._value = start.copy() if constraints is None else start @ constraints.T
-        self._image = None if constraints is None else constraints @ factor
-        _check_inside(self._value, outer[0], outer[1])
-        inner = _tightened(outer, self._value, factor, start, constraints)
-        # A zero threshold on one side of every row: its sign cancels in the ratios of `cone_arc`.
-        one_sided = ((outer == 0.0) == np.isinf(outer[::-1])).all()
-        self._limits = outer, inner, bool(one_sided and (outer == 0.0).any(0).all())
-        self._first_value = self._value.copy()
-        self._z, self._weight = np.zeros_like(start), np.ones(len(start))
-
-    @property
-    def width(self) -> int:
-        """Numbers that a step needs."""
-        size, m = self._start.shape[1], self._value.shape[1]
-        return size if self._image is None else size + m
-
-    def block(
-        self, white: FloatArray, rng: np.random.Generator, chosen: slice
-    ) -> tuple[FloatArray, FloatArray, IntArray]:
-        """As many steps as `white` has rows for: the chosen states, all arc lengths and counts."""
-        n_chains, size = self._start.shape
-        shape = (len(white) // n_chains, n_chains)
-        rng.standard_normal(out=white)
-        steps = _times_factor(self._factor, white) if self._image is None else white @ self._image.T
-        steps = steps.reshape(*shape, self._value.shape[1])
-        states = white.reshape(*shape, size)[..., : 0 if self._image is None else size]
-        cosine, arc, active = np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.int64)
-        z, out = self._z[:, : states.shape[2]], (cosine, arc, active)
-        walk(self._value, steps, z, states, rng.random(shape), self._limits, out)
-        if self._image is None:
-            return steps[chosen], arc, active
-        weights = self._weight * np.cumprod(cosine, axis=0)
-        self._weight = weights[-1]
-        new = _times_factor(self._factor, states[chosen].reshape(-1, size))
-        new = new.reshape(-1, n_chains, size)
-        new += weights[chosen][..., None] * self._start
-        self._refresh()
-        return new, arc, active
-
-    def _refresh(self) -> None:
-        """Values from the states themselves, where round-off leaves these inside."""
-        assert self._image is not None
-        exact = self._weight[:, None] * self._first_value + self._z @ self._image.T
-        inside = ((exact > self._limits[1][0]) & (exact < self._limits[1][1])).all(axis=1)
-        self._value[inside] = exact[inside]
-
-
-def _times_factor(factor: FloatArray, rows: FloatArray) -> FloatArray:
-    """``rows @ factor.T`` in place, at half the operations of a general product."""
-    if rows.shape[0] == 0:
-        return rows
-    product: FloatArray = dtrmm(1.0, factor, rows.T, lower=1, overwrite_b=1).T
-    return product
-
-
-def _tightened(
-    outer: FloatArray,
-    value: FloatArray,
-    factor: FloatArray,
-    start: FloatArray,
-    constraints: FloatArray | None,
-) -> FloatArray:
-    """Thresholds moved in by the round-off of a row, but not past half way to a start."""
-    if constraints is None:
-        return outer  # the chain carries the very numbers it returns
-    deviation = np.maximum(8.0 * np.sqrt((factor**2).sum(axis=1)), np.abs(start).max(axis=0))
-    slack = np.stack([(value - outer[0]).min(axis=0), (outer[1] - value).min(axis=0)])
-    margin: FloatArray = np.minimum(SAFETY * (np.abs(constraints) @ deviation), 0.5 * slack)
-    return outer + np.array([[1.0], [-1.0]]) * margin
 
 
 def _check_lower_triangular(factor: FloatArray) -> None:

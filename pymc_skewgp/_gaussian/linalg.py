@@ -1,8 +1,10 @@
 """Factorisations and the one jitter policy; limits of rows; Anderson's acceleration."""
 
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.linalg import eigvalsh
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import eigvalsh, solve_triangular
 from scipy.linalg.lapack import dpotrf, dpstrf
 
 from pymc_skewgp._errors import JitterWarning, NotPositiveDefiniteError, warn
@@ -59,16 +61,49 @@ def low_rank_factor(matrix: FloatArray, rtol: float = 1e-13) -> FloatArray:
     Pivoted Cholesky (LAPACK ``dpstrf``) stops at the numerical rank r, in O(n^2 r); a positive
     semidefinite matrix is factored without jitter. A smooth kernel on n points has r << n.
     """
-    n, tol = matrix.shape[0], rtol * float(matrix.diagonal().max())
+    tol = rtol * float(matrix.diagonal().max())
     # Of full rank plain Cholesky is several times faster; of low rank it fails soon.
     factor, info = dpotrf(matrix, lower=1, clean=1)
     if info == 0 and factor.diagonal().min() ** 2 > tol:
         return factor
-    factor, pivots, rank, _ = dpstrf(matrix, tol=tol, lower=1)
-    lower = np.tril(factor)[:, :rank]
-    result = np.empty((n, rank))
-    result[pivots - 1] = lower
-    return result
+    return pivoted_factor(matrix, rtol).columns
+
+
+class PivotedFactor(NamedTuple):
+    """F with F F' a covariance, r columns in the order of what they explain.
+
+    Attributes
+    ----------
+    columns : ndarray, shape (n, r)
+        F.
+    pivots : ndarray of int, shape (r,)
+        Rows of F that are a lower triangle, in this order.
+    """
+
+    columns: FloatArray
+    pivots: NDArray[np.intp]
+
+    @property
+    def left(self) -> FloatArray:
+        """The largest variance that the columns before each leave unexplained, shape (r,)."""
+        found: FloatArray = self.columns[self.pivots, np.arange(self.pivots.size)] ** 2
+        return found
+
+    def coordinates(self, values: FloatArray) -> FloatArray:
+        """The c with F c = `values`, shape (n,), in as many entries as F has rank."""
+        triangle = self.columns[self.pivots]
+        return solve_triangular(triangle, values[self.pivots], lower=True, check_finite=False)
+
+
+def pivoted_factor(matrix: FloatArray, rtol: float = 1e-13) -> PivotedFactor:
+    """Of a positive semidefinite matrix, at its numerical rank."""
+    tol = rtol * float(matrix.diagonal().max(initial=0.0))
+    # The transpose is the same matrix, in the order of LAPACK.
+    factor, pivots, rank, _ = dpstrf(matrix.T, tol=tol, lower=1)
+    rows = pivots.astype(np.intp) - 1
+    columns = np.empty((matrix.shape[0], rank))
+    columns[rows] = np.tril(factor[:, :rank])
+    return PivotedFactor(columns, rows[:rank])
 
 
 def mirrored(lower: FloatArray) -> FloatArray:
@@ -99,6 +134,7 @@ def grouped_products(a: FloatArray, b: FloatArray, group: int) -> FloatArray:
 
 # A difference that is so small a part of the others is their round-off.
 _ROUND_OFF = 1e-8
+_DEPTH = 5  # differences that are kept
 
 
 class AndersonMixing:
@@ -110,11 +146,6 @@ class AndersonMixing:
         \gamma = \arg\min \lVert D (f - \Delta F \, \gamma) \rVert,
 
     which is the secant method for one variable, and for a linear iteration does what GMRES does.
-
-    Parameters
-    ----------
-    depth : int, default 5
-        Differences that are kept.
 
     References
     ----------
@@ -136,8 +167,7 @@ class AndersonMixing:
     0.73908513
     """
 
-    def __init__(self, depth: int = 5) -> None:
-        self._depth = depth
+    def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
@@ -148,8 +178,8 @@ class AndersonMixing:
     def __call__(self, point: FloatArray, value: FloatArray, scale: FloatArray) -> FloatArray:
         """The next point, `value` itself at first; `scale` is the diagonal of D."""
         step = value - point
-        self._values = [*self._values[-self._depth :], value]
-        self._steps = [*self._steps[-self._depth :], step]
+        self._values = [*self._values[-_DEPTH:], value]
+        self._steps = [*self._steps[-_DEPTH:], step]
         if len(self._values) == 1:
             return value
         changes = np.diff(self._steps, axis=0) * scale

@@ -17,10 +17,25 @@ from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
 from pymc_skewgp._gaussian import coordinates, escalation, linalg, twisted
 from pymc_skewgp._gaussian import weights as w
-from pymc_skewgp._gaussian.covariance import DenseCovariance, RepeatedCovariance
-from pymc_skewgp._gaussian.ep import EPResult, cavities, fit_ep
-from pymc_skewgp._gaussian.ep_dense import dense_ep_with_covariance, ep_with_gradient
+from pymc_skewgp._gaussian.blocks.beside import RowsBeside
+from pymc_skewgp._gaussian.blocks.rows import RowSites
+from pymc_skewgp._gaussian.coordinate_gaussian import (
+    CoordinateGaussian,
+    SiteLogDensity,
+    SiteMarginals,
+    coordinate_gaussian,
+)
+from pymc_skewgp._gaussian.covariance import (
+    DenseCovariance,
+    RepeatedCovariance,
+    predictor_covariance,
+)
+from pymc_skewgp._gaussian.ep import EPResult, cavities, fit_ep, fit_factors
+from pymc_skewgp._gaussian.ep_dense import dense_ep, ep_with_gradient
+from pymc_skewgp._gaussian.escalation import LARGEST_EFFECT
 from pymc_skewgp._gaussian.linalg import row_limits, symmetric
+from pymc_skewgp._gaussian.pairs import PairProposal, pair_proposal
+from pymc_skewgp._gaussian.tilted import Intervals, Joined, SiteFactors
 from pymc_skewgp._gaussian.univariate import Edges, bivariate_log_prob, log_ndtr_interval
 from pymc_skewgp._limits import few_blas_threads, refuse_too_many_draws
 from pymc_skewgp._validation import FloatArray, as_count, as_generator
@@ -35,8 +50,6 @@ _EP_TOLERANCE = {"twisted": 1e-4, "ep": 1e-8}
 
 # Of a variance: what the entries of a kernel's matrix and its factorisation are off by, at most.
 ROUND_OFF = 1e-13
-# Nats by which round-off may move a log probability; the samplers warn of a standard error above.
-LARGEST_EFFECT = 0.1
 _RELATIVE_EFFECT = 1e-6  # of log probabilities that are large themselves
 
 
@@ -265,7 +278,7 @@ def _by_twisted(
 ) -> LogProbGradient:
     """The ladder without pilots: which rung is accepted is a function of the arguments alone."""
     tol = _EP_TOLERANCE["twisted"]
-    fitted = dense_ep_with_covariance(cov.matrix, np.stack([lower, upper]), tol=tol)
+    fitted = dense_ep(cov.matrix, np.stack([lower, upper]), tol=tol)
     ep = fit_ep(cov, lower, upper, tol=tol) if fitted is None else fitted.ep
     # Where EP has not converged its sites are no function of the arguments to differentiate.
     sites = ep if ep.residual < tol else None
@@ -490,6 +503,7 @@ def density_and_orthant(
 # sites. Draws are those of the coordinates c of z = F c, K = F F'.
 
 _REPEATED_EP_TOLERANCE = 1e-8
+_PAIRS_TOLERANCE = 1e-3  # of all factors together
 
 
 @dataclass(frozen=True)
@@ -514,11 +528,6 @@ class RepeatedRectangle:
     upper: FloatArray
     count: FloatArray
 
-    @property
-    def n_rows(self) -> int:
-        """Rows of all kinds."""
-        return int(self.count.sum())
-
     @cached_property
     def predictor_cov(self) -> FloatArray:
         """K."""
@@ -538,12 +547,41 @@ class RepeatedRectangle:
         once = np.ones(kind.size)
         return RepeatedRectangle(cov, noise, self.lower[kind], self.upper[kind], once), kind
 
-    def sampler(self) -> coordinates.RepeatedRowsSampler:
-        """Draws of the coordinates."""
-        group, _ = coordinates.equal_predictors(self.factor, np.zeros(self.count.size))
-        return coordinates.RepeatedRowsSampler(
-            coordinates.RowKinds(self.factor, self.noise, self.lower, self.upper, self.count, group)
-        )
+    @cached_property
+    def hard(self) -> w.IntArray:
+        """Rows without noise."""
+        return np.flatnonzero(self.noise <= 0.0)
+
+    @cached_property
+    def pairs(self) -> PairProposal:
+        """Draws of the coordinates: rows of one predictor are one factor of it, hard ones given."""
+        hard, noisy = self.hard, np.flatnonzero(self.noise > 0.0)
+        unit, first = coordinates.equal_predictors(self.factor[noisy], np.zeros(noisy.size))
+        order = np.argsort(unit, kind="stable")
+        own = (x[noisy[order]] for x in (self.lower, self.upper, self.noise, self.count))
+        low, high, noise, count = own
+        rows = RowSites(low, high, np.full(order.size, np.nan), noise)
+        known = coordinates.RowFactors(unit[order], rows, count, first.size)
+        sites = SiteLogDensity(known.log_prob, np.zeros(first.size), self.factor[noisy[first]])
+        beside = RowsBeside(*(x[hard] for x in (self.factor, self.lower, self.upper, self.noise)))
+        intervals = Intervals(beside.lower, beside.upper)
+        factors = Joined([intervals, SiteFactors(known.log_prob, known.slopes, sites.offset)])
+        cov = predictor_covariance(np.vstack([beside.factor, sites.factor]))
+        ep = fit_factors(cov, factors, tol=_PAIRS_TOLERANCE)
+        marginals = SiteMarginals(*(x[hard.size :] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
+        gaussian = coordinate_gaussian(sites.factor, marginals.tau, marginals.nu)
+        given = beside.given(gaussian) if hard.size else None
+        return pair_proposal(gaussian, sites, marginals, given, moments=False)
+
+    @cached_property
+    def sampler(self) -> coordinates.SiteSampler:
+        """Of these pairs."""
+        return coordinates.SiteSampler(self.pairs)
+
+    @property
+    def rows_are_better(self) -> bool:
+        """Whether rows can be drawn one by one, and pairs leave next to nothing of their draws."""
+        return not self.hard.size and bool((self.count == 1.0).all()) and self.sampler.collapsed
 
 
 def log_prob_by_ep(
@@ -611,31 +649,24 @@ def _by_draws(rows: RepeatedRectangle, n_draws: int, random_seed: int) -> LogPro
     z within the limits. Draws say only what these lack to the Gaussian that EP's sites make of z,
     cut off by the rows without noise: of it they are known.
     """
-    sampler = rows.sampler()
-    rng = as_generator(random_seed)
-    result = sampler.coordinates(n_draws, rng, goal="probability")
-    c, weights = result.u, w.normalized_weights(result.log_weights)
-    tempered = result.method == "tempered"
-    mean, lower, upper = np.zeros((3, rows.count.size))
-    cov, eye = np.zeros_like(rows.cov), np.eye(len(c))
-    # What the moments of c have beyond those of a Gaussian that is known; tempered draws have none.
+    drawn = rows.sampler.members(-(-n_draws // 2), as_generator(random_seed))
+    assert drawn.log_prob is not None
+    c, weights = drawn.draws.T, w.normalized_weights(drawn.log_weights)
+    tempered = drawn.method == "tempered"
+    lower, upper = np.zeros((2, rows.count.size))
+    # Moments of c: what they have beyond those of a Gaussian that is known, unless tempered.
     if tempered:
-        more, spread = c @ weights, (c * weights) @ c.T - eye
-    elif (rows.noise > 0.0).all():
-        pairs = sampler.pairs
-        q = pairs.gaussian
-        white = q.chol.T @ (c - q.mean[:, None])
-        log_target = q.log_ratio(c, white) + pairs.sites(c)
-        change = weights - w.normalized_weights(result.log_weights - log_target)
-        more = q.mean + c @ change
-        spread = q.spread @ q.spread.T + np.outer(q.mean, q.mean) - eye + (c * change) @ c.T
+        first, second = c @ weights, (c * weights) @ c.T
     else:
-        mean, cov, lower, upper = _gaussian_with_cuts(rows, sampler.ep)
-        change = weights - w.normalized_weights(_base_log_weights(rows, sampler, result))
-        more, spread = c @ change, (c * change) @ c.T
+        q, sites, hard = rows.pairs.gaussian, rows.pairs.sites, rows.hard
+        log_target = q.log_ratio(c, q.white(c)) + sites(c)
+        change = weights - w.normalized_weights(drawn.log_weights - log_target)
+        known = _within(q, rows.factor[hard], rows.lower[hard], rows.upper[hard])
+        first, second = known.first + c @ change, known.second + (c * change) @ c.T
+        lower[hard], upper[hard] = known.lower, known.upper
     back = pinv(rows.factor)
-    mean += back.T @ more
-    cov = symmetric(cov + 0.5 * back.T @ spread @ back)
+    mean = back.T @ first
+    cov = symmetric(0.5 * back.T @ (second - np.eye(len(c))) @ back)
     noisy = rows.noise > 0
     value = rows.factor[noisy] @ c
     sd = np.sqrt(rows.noise[noisy])[:, None]
@@ -646,54 +677,32 @@ def _by_draws(rows: RepeatedRectangle, n_draws: int, random_seed: int) -> LogPro
     own = np.zeros(rows.count.size)
     own[noisy] = count * (edges.spread @ weights) / (2.0 * rows.noise[noisy])
     own[noisy] -= cov.diagonal()[noisy]
-    noise = result.log_prob.std_error if tempered else 0.0
-    return LogProbGradient(result.log_prob.value, lower, upper, cov, noise, own)
+    noise = drawn.log_prob.std_error if tempered else 0.0
+    return LogProbGradient(drawn.log_prob.value, lower, upper, cov, noise, own)
 
 
-def _gaussian_with_cuts(rows: RepeatedRectangle, ep: EPResult) -> tuple[FloatArray, ...]:
-    """Of z under EP's sites, within the limits of rows without noise, of which there are some.
+class _Within(NamedTuple):
+    """Moments of coordinates whose rows are within limits, and derivatives in these."""
 
-    Its moments, as derivatives of the log probability in its mean and in its covariance; and the
-    derivatives in these limits.
+    first: FloatArray
+    second: FloatArray
+    lower: FloatArray
+    upper: FloatArray
 
-    With precisions T of the sites, P = (K + T^-1)^-1 and B = I - P K, the mean of z moves by
-    B' dK a with a = K^-1 E z, and its covariance by B' dK B.
-    """
-    noisy = rows.noise > 0
-    tau, nu = np.where(noisy, ep.tau, 0.0), np.where(noisy, ep.nu, 0.0)
-    cov = RepeatedCovariance(rows.noise, rows.factor, rows.count)
-    pull = rows.count * cov.site_product(tau, nu).weights
-    precision = cov.kind_precision(tau)
-    gradient = 0.5 * (np.outer(pull, pull) - precision)
-    lower, upper = np.zeros((2, noisy.size))
-    hard, K = np.flatnonzero(~noisy), rows.predictor_cov
-    left = (np.eye(noisy.size) - precision @ K)[:, hard]
-    here = linalg.symmetric(K[hard] @ left)
-    centre = K[hard] @ pull
-    cut = log_prob_and_gradient(
-        rows.lower[hard] - centre, rows.upper[hard] - centre, here, n_draws=1024
-    )
+
+def _within(
+    q: CoordinateGaussian, factor: FloatArray, lower: FloatArray, upper: FloatArray
+) -> _Within:
+    """Of N(m, S) with rows F c. By derivatives of the probability: S F' times those in F c."""
+    covariance = q.spread @ q.spread.T
+    centre, gain = factor @ q.mean, covariance @ factor.T
+    cut = log_prob_and_gradient(lower - centre, upper - centre, factor @ gain, n_draws=1024)
     if not np.isfinite(cut.value):
         raise ArithmeticError("round-off decides the probability of the signs at pseudo-points.")
-    lower[hard], upper[hard] = cut.lower, cut.upper
-    moved = -left @ (cut.lower + cut.upper)
-    gradient += 0.5 * (np.outer(moved, pull) + np.outer(pull, moved)) + left @ cut.cov @ left.T
-    return pull + moved, gradient, lower, upper
-
-
-def _base_log_weights(
-    rows: RepeatedRectangle,
-    sampler: coordinates.RepeatedRowsSampler,
-    result: escalation.SamplingResult,
-) -> FloatArray:
-    """Of the draws as draws of the Gaussian that EP's sites make, cut off."""
-    noisy = rows.noise > 0
-    value, ep = rows.factor[noisy] @ result.u, sampler.ep
-    shrink = (rows.count / (1.0 + ep.tau * rows.noise))[noisy]
-    sites = (shrink * ep.nu[noisy]) @ value - 0.5 * (shrink * ep.tau[noisy]) @ value**2
-    assert isinstance(sampler.first, coordinates.CoordinateProposal)
-    limits = rows.count[noisy] @ sampler.first.log_masses(value)
-    return result.log_weights - limits + sites
+    first = q.mean - gain @ (cut.lower + cut.upper)
+    second = covariance + 2.0 * gain @ cut.cov @ gain.T - np.outer(q.mean, q.mean)
+    second += np.outer(first, q.mean) + np.outer(q.mean, first)
+    return _Within(first, second, cut.lower, cut.upper)
 
 
 def _shift_together(
@@ -701,12 +710,10 @@ def _shift_together(
 ) -> None:
     """Make derivatives in limits add up to that in the mean, which draws say more exactly.
 
-    That of a predictor, which is shared out among its kinds of rows, where all have noise.
+    That of a predictor, which is shared out among its kinds of rows.
     """
     low, high = np.isfinite(rows.lower), np.isfinite(rows.upper)
-    unit = np.arange(mean.size)
-    if (rows.noise > 0.0).all():
-        unit, _ = coordinates.equal_predictors(rows.factor, np.zeros(mean.size))
+    unit, _ = coordinates.equal_predictors(rows.factor, np.zeros(mean.size))
     sides = np.maximum(np.bincount(unit, low.astype(float) + high), 1.0)
     missing = (np.bincount(unit, -mean - lower - upper) / sides)[unit]
     lower += np.where(low, missing, 0.0)

@@ -97,14 +97,11 @@ def warn_of_error(estimate: w.Estimate, wanted: float) -> None:
 
 
 def draws_by(
-    sampler: escalation.RectangleSampler,
-    n_draws: int,
-    rng: np.random.Generator,
-    rtol: float | None = None,
+    sampler: escalation.RectangleSampler, n_draws: int, rng: np.random.Generator
 ) -> TruncatedDraws:
     """The same by a sampler, which is fitted once for all calls."""
     refuse_too_many_draws("the number of draws", n_draws, sampler.size)
-    result = sampler.sample(n_draws, rng, goal="draws", rtol=rtol)
+    result = sampler.sample(n_draws, rng, goal="draws")
     warn_of_few(result.log_prob, result.log_weights.size, sampler.settings.largest_se)
     estimate, exact = result.log_prob, None
     if sampler.size <= 2:

@@ -11,6 +11,7 @@ Without the sites this is the separation of variables of Genz (1992); the sites 
 of the restrictions to come.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from pymc_skewgp._gaussian import linalg, tabulated
 from pymc_skewgp._gaussian.compiled import one_sided as c
 from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance
 from pymc_skewgp._gaussian.ep import EPResult
-from pymc_skewgp._gaussian.ep_dense import EPWithCovariance, site_motion
+from pymc_skewgp._gaussian.ep_dense import DenseEP, site_motion
 from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._gaussian.univariate import BoolArray, draw_truncated, edge_densities
 from pymc_skewgp._gaussian.weights import IntArray, log_mean_exp, normalized_weights
@@ -119,39 +120,14 @@ class TwistedProposal:
         log_weights : ndarray, shape (n_draws,)
             Log of target density over proposal density; the mean weight estimates P.
         """
-        n_dims, n_draws = points.shape
-        n_latent = n_dims - self.order.size
         # Row k of the noise comes to be when row k of the points has been read.
-        noise = points if overwrite_points else np.empty((n_dims, n_draws))
-        u = np.empty((self.order.size, n_draws))
-        log_weights = np.full(n_draws, self.log_constant)
+        noise = points if overwrite_points else points.copy()
+        log_weights = np.full(points.shape[1], self.log_constant)
         if self.first is not None:
-            drawn = self.first.quantile(points[0])
+            noise[0] = drawn = self.first.quantile(points[0])
             log_weights -= 0.5 * drawn**2 + _LOG_SQRT_2PI + self.first.log_pdf(drawn)
-            noise[0] = drawn
-        scale, sd, shift, slope, low, high, width, square, linear, log_scale = self.steps
-        log_weights += log_scale[n_latent:].sum()
-        for start in range(n_latent, n_dims, _ROWS_A_PRODUCT):
-            stop = min(start + _ROWS_A_PRODUCT, n_dims)
-            base = self.chol[start:stop, :start] @ noise[:start]
-            for k in range(start, stop):
-                centre = base[k - start]
-                if k > start:
-                    centre += self.chol[k, start:k] @ noise[start:k]
-                shifted = slope[k] * centre
-                above = high[k] if high[k] == np.inf else high[k] - shifted
-                z, log_mass = draw_truncated(points[k], low[k] - shifted, above, width[k])
-                value = sd[k] * (z + shifted) - shift[k]
-                # The sum may round to the far side of a limit.
-                row = u[self.order[k - n_latent]]
-                np.add(value, self.mean[k], out=row)
-                np.maximum(row, self.lower[k], out=row)
-                if self.upper[k] != np.inf:
-                    np.minimum(row, self.upper[k], out=row)
-                noise[k] = (value - centre) / scale[k]
-                log_weights += log_mass
-                log_weights += (square[k] * centre - linear[k]) * centre
-        return u, log_weights
+        limits = self.mean, self.lower, self.upper
+        return _drawn(self.order, noise, self.chol, self.steps, limits, log_weights), log_weights
 
     @cached_property
     def steps(self) -> "Steps":
@@ -212,6 +188,80 @@ class TwistedProposal:
         centre = value - scale * noise
         steps = tabulated.log_site_ratio(centre, scale**2, tau, nu, low, high)
         return np.where(outside, -np.inf, self.log_constant + steps.sum(axis=0))
+
+
+def draw_side_by_side(
+    proposals: Sequence[TwistedProposal], points: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Draws of several proposals: of thousands, one alone would take most of its time in Python.
+
+    Parameters
+    ----------
+    proposals : sequence of TwistedProposal
+        B of them, with as many rows in the same order, none with a leading direction.
+    points : ndarray, shape (n, B, n_draws)
+        Uniforms in (0, 1), which are lost.
+
+    Returns
+    -------
+    u : ndarray, shape (B, n, n_draws)
+    log_weights : ndarray, shape (B, n_draws)
+    """
+    chol = np.stack([x.chol for x in proposals])
+    steps = Steps(*(_columns(x) for x in zip(*(own.steps for own in proposals), strict=True)))
+    limits = [
+        _columns([getattr(x, name) for x in proposals]) for name in ("mean", "lower", "upper")
+    ]
+    log_weights = np.zeros(points.shape[1:])
+    log_weights += np.array([x.log_constant for x in proposals])[:, None]
+    u = _drawn(proposals[0].order, points, chol, steps, limits, log_weights)
+    return u.transpose(1, 0, 2), log_weights
+
+
+def _drawn(
+    order: IntArray,
+    noise: FloatArray,
+    chol: FloatArray,
+    steps: Steps,
+    limits: Sequence[FloatArray],
+    log_weights: FloatArray,
+) -> FloatArray:
+    """Draws, their weights added to. Uniforms in `noise`, (n, ..., N), become the draws' own."""
+    mean, lower, upper = limits
+    n_dims, n_latent = len(noise), len(noise) - order.size
+    u, each = np.empty((order.size, *noise.shape[1:])), np.moveaxis(noise, 0, -2)
+    # One limit for all: half of the time.
+    above = (upper == np.inf).reshape(n_dims, -1).all(axis=1)
+    below = (lower == -np.inf).reshape(n_dims, -1).all(axis=1)
+    log_weights += steps.log_scale[n_latent:].sum(axis=0)
+    for start in range(n_latent, n_dims, _ROWS_A_PRODUCT):
+        stop = min(start + _ROWS_A_PRODUCT, n_dims)
+        base = chol[..., start:stop, :start] @ each[..., :start, :]
+        for k in range(start, stop):
+            centre = base[..., k - start, :]
+            if k > start:
+                centre += (chol[..., k, None, start:k] @ each[..., start:k, :])[..., 0, :]
+            shifted = steps.slope[k] * centre
+            low = np.float64(-np.inf) if below[k] else steps.low[k] - shifted
+            high = np.float64(np.inf) if above[k] else steps.high[k] - shifted
+            z, log_mass = draw_truncated(noise[k], low, high, steps.width[k])
+            value = steps.sd[k] * (z + shifted) - steps.shift[k]
+            row = u[order[k - n_latent]]
+            np.add(value, mean[k], out=row)
+            # The sum may round to the far side of a limit.
+            if not below[k]:
+                np.maximum(row, lower[k], out=row)
+            if not above[k]:
+                np.minimum(row, upper[k], out=row)
+            noise[k] = (value - centre) / steps.scale[k]
+            log_weights += log_mass
+            log_weights += (steps.square[k] * centre - steps.linear[k]) * centre
+    return u
+
+
+def _columns(rows: Sequence[FloatArray]) -> FloatArray:
+    """Vectors of n, one for each of B, as an array (n, B, 1)."""
+    return np.ascontiguousarray(np.stack(rows, axis=-1))[..., None]
 
 
 def twist(
@@ -289,14 +339,14 @@ def twist(
 
 
 def twist_by_covariance(
-    found: EPWithCovariance, lower: FloatArray, upper: FloatArray, order: IntArray | None = None
+    found: DenseEP, lower: FloatArray, upper: FloatArray, order: IntArray | None = None
 ) -> TwistedProposal:
     """As `twist`, no leading direction, with nothing but a factor computed again."""
-    ep, covariance, log_det = found
+    ep = found.ep
     if order is None:
         order = np.argsort(-ep.tau * ep.variance, kind="stable")
-    chol, _ = linalg.cholesky("the posterior covariance", covariance[np.ix_(order, order)])
-    log_constant = -0.5 * float(ep.weights @ ep.mean) - 0.5 * log_det
+    chol, _ = linalg.cholesky("the posterior covariance", found.covariance[np.ix_(order, order)])
+    log_constant = -0.5 * float(ep.weights @ ep.mean) - 0.5 * found.log_det
     mean, tau, nu, low, high = (x[order] for x in (ep.mean, ep.tau, ep.weights, lower, upper))
     return TwistedProposal(
         order, np.ascontiguousarray(chol), mean, tau, nu, low, high, log_constant

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian import coordinate_gaussian as cg
-from pymc_skewgp._gaussian import covariance, modes, tilted
+from pymc_skewgp._gaussian import covariance, linalg, modes, tilted
 from pymc_skewgp._gaussian import weights as of_draws
 from pymc_skewgp._gaussian.ep import EPResult, fit_factors
 from pymc_skewgp._gaussian.pairs import Pairs
@@ -69,7 +69,7 @@ class SiteTarget:
         assert model.sites is not None
         self._sites: Sites = model.sites
         self.mean, matrix = _given_rows(model, rows)
-        self.factor: of_draws.PivotedFactor = of_draws.pivoted_factor(matrix)
+        self.factor = linalg.pivoted_factor(linalg.symmetric(matrix))
         sites = self._sites
         offset = sites.of(self.mean) + sites.a
         self.density = cg.SiteLogDensity(sites.log_prob, offset, sites.of(self.factor.columns))

@@ -4,9 +4,9 @@ The rows and the state of EP stay on the workers. A sweep sends each of them the
 coordinates and the factor of their covariance, and gets back as much: with W groups of blocks some
 :math:`16 W r^2` bytes, whatever the number of rows.
 
-A worker that is lost takes its blocks with it. They are built again from their inputs on another
-worker, and all calls that changed them so far are repeated there, so that EP goes on where it was:
-what comes out is the same to the bit.
+A worker that is lost takes its blocks with it. All blocks are then built again from their inputs,
+and all calls that changed them so far are repeated, so that EP goes on where it was: what comes out
+is the same to the bit.
 """
 
 import time
@@ -31,17 +31,6 @@ _Kept = TypeVar("_Kept")
 Build = Callable[[Sequence[Any]], _Kept]
 
 
-def answer_of(value: Any) -> Any:
-    """What a call returned; raises the error that it raised.
-
-    An error that travels as a value is the method's own: what a call to a worker raises by itself
-    says that the worker is lost.
-    """
-    if isinstance(value, Exception):
-        raise value
-    return value
-
-
 class Kept:
     """An object in the memory of a worker, as an actor: its state stays where it is.
 
@@ -49,20 +38,18 @@ class Kept:
     ----------
     chunks : sequence
         Of the data, kept until the object is built of them.
+    build : Build
     """
 
-    def __init__(self, chunks: Sequence[Any]) -> None:
-        self._chunks: Sequence[Any] = chunks
-        self._object: Any = None
+    def __init__(self, chunks: Sequence[Any], build: Build[Any]) -> None:
+        self._build: Callable[[], Any] | None = partial(build, chunks)
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """A method of it, or its error; of "build" the function that builds it, once."""
+        """A method of it, or its error: what is raised instead says that the worker is lost."""
         try:
-            if method != "build":
-                return getattr(self._object, method)(*arguments)
-            if self._object is None:
-                self._object, self._chunks = arguments[0](self._chunks), ()
-            return None
+            if self._build is not None:
+                self._object, self._build = self._build(), None
+            return getattr(self._object, method)(*arguments)
         except Exception as error:
             return error
 
@@ -96,13 +83,8 @@ def n_threads_of_worker() -> int:
 
 # Groups of rows, each kept by an actor on a worker of a dask cluster, of which any may be lost.
 
-# Seconds after a loss in which another worker must be found, and between two attempts.
-_PATIENCE, _PAUSE = 120.0, 0.2
-_LOOK = 5.0  # seconds of an answer, after which it is asked whether there are workers at all
-_LOST_MESSAGE = (
-    f"workers of the dask cluster are lost, and for {_PATIENCE:.0f} s none has taken their place: "
-    "start workers, and make the posterior again."
-)
+# Seconds in which a worker must be found, and between a loss and the next attempt; losses at most.
+_PATIENCE, _PAUSE, MOST_LOSSES = 120.0, 0.2, 10
 # What a call to a lost worker raises; errors of the blocks come as values.
 _LOST = (OSError, RuntimeError, KeyError)
 
@@ -118,99 +100,63 @@ class DaskGroups:
     ----------
     client : distributed.Client
     groups : sequence of Group
-    restore : callable, optional
-        Brings a group that was built again, of this number, into the state that it had.
+    restore : callable
+        Called after all groups were built again, and before: brings them into the state they had.
     """
 
-    def __init__(
-        self,
-        client: Any,
-        groups: Sequence[Group],
-        restore: Callable[[int], None] = lambda i: None,
-    ) -> None:
+    def __init__(self, client: Any, groups: Sequence[Group], restore: Callable[[], None]) -> None:
         self._client, self._groups, self._restore = client, groups, restore
-        workers = self._workers()
-        self._places = [workers[i % len(workers)] for i in range(len(groups))]
-        # All of them begin before any is waited for.
-        begun = [self._begun(i) for i in range(len(groups))]
-        self._actors = [self._waited(future) for future in begun]
-        self._of_all(lambda i: self._actors[i].call("build", groups[i][1]))
+        self._actors: list[Any] = []
 
     def ask(self, method: str, *arguments: Any) -> list[Any]:
-        """Call a method of what is kept, side by side; answers in the groups' order."""
-        return self._of_all(lambda i: self._actors[i].call(method, *arguments))
+        """Call a method of what is kept, side by side; answers in the groups' order.
 
-    def _of_all(self, ask: Callable[[int], Any]) -> list[Any]:
-        asked = []
-        for i in range(len(self._groups)):
-            try:
-                asked.append(ask(i))
-            except _LOST as error:
-                asked.append(error)
-        return [self._answer(i, future, ask) for i, future in enumerate(asked)]
-
-    def _answer(self, i: int, future: Any, ask: Callable[[int], Any]) -> Any:
-        """Of one group; from another worker if its own is lost, or from one that comes later.
-
-        `future` may be the error that it has raised by itself.
+        Raises
+        ------
+        ClusterLostError
         """
-        deadline = None
-        while True:
+        for _ in range(MOST_LOSSES):
             try:
-                if deadline is not None:
-                    self._move(i)
-                    future = ask(i)
-                if isinstance(future, Exception):
-                    raise future
-                answer = self._waited(future)
+                if not self._actors:
+                    self._actors = self._begun()
+                    self._restore()
+                answers = self.each(method, *arguments)
             except ClusterLostError:
                 raise
             except _LOST as error:
-                now = time.monotonic()
-                deadline = now + _PATIENCE if deadline is None else deadline
-                if now > deadline:
-                    raise ClusterLostError(_LOST_MESSAGE) from error
+                self._actors, lost = [], error
                 time.sleep(_PAUSE)  # the scheduler has to notice
-            else:
-                return answer_of(answer)
+                continue
+            for answer in answers:
+                if isinstance(answer, Exception):
+                    raise answer
+            return answers
+        raise ClusterLostError(
+            f"workers of the dask cluster were lost {MOST_LOSSES} times in one call: see their "
+            "logs. They may need more memory, or smaller chunks."
+        ) from lost
 
-    def _move(self, i: int) -> None:
-        """Build a group again on another worker."""
-        others = [place for place in self._workers() if place != self._places[i]]
-        if others:
-            self._places[i] = min(others, key=self._places.count)
-        self._actors[i] = actor = self._waited(self._begun(i))
-        answer_of(self._waited(actor.call("build", self._groups[i][1])))
-        self._restore(i)
+    def each(self, method: str, *arguments: Any) -> list[Any]:
+        """The same, with errors as values, of workers that are there."""
+        asked = [actor.call(method, *arguments) for actor in self._actors]
+        return [future.result() for future in asked]
 
-    def _waited(self, future: Any) -> Any:
-        """The result, however long it takes, as long as there is a worker."""
-        alone: float | None = None
-        while True:
-            try:
-                return future.result(timeout=_LOOK)
-            except TimeoutError:
-                if future.done():
-                    return future.result()
-                now = time.monotonic()
-                alone = None if self._addresses() else alone or now
-                if alone is not None and now - alone > _PATIENCE:
-                    raise ClusterLostError(_LOST_MESSAGE) from None
-
-    def _begun(self, i: int) -> Any:
-        """A future of the actor for a group, whose chunks are computed where it will be."""
-        where = {"workers": [self._places[i]], "allow_other_workers": True}
-        chunks = list(self._groups[i][0])
-        inputs = self._client.compute(chunks, optimize_graph=False, **where)
-        return self._client.submit(Kept, inputs, actor=True, pure=False, **where)
-
-    def _workers(self) -> list[str]:
-        """Addresses of all workers there are; waits for one."""
-        self._client.wait_for_workers(1, timeout=_PATIENCE)
-        return self._addresses()
-
-    def _addresses(self) -> list[str]:
-        return list(self._client.scheduler_info(n_workers=-1)["workers"])
+    def _begun(self) -> list[Any]:
+        """Actors for the groups, whose chunks are computed where they will be."""
+        try:
+            self._client.wait_for_workers(1, timeout=_PATIENCE)
+        except TimeoutError as error:
+            raise ClusterLostError(
+                f"the dask cluster has no workers, and in {_PATIENCE:.0f} s none has come: start "
+                "workers, and make the posterior again."
+            ) from error
+        workers = list(self._client.scheduler_info(n_workers=-1)["workers"])
+        begun = []
+        for i, (chunks, build) in enumerate(self._groups):
+            where = {"workers": [workers[i % len(workers)]], "allow_other_workers": True}
+            inputs = self._client.compute(list(chunks), optimize_graph=False, **where)
+            begun.append(self._client.submit(Kept, inputs, build, actor=True, pure=False, **where))
+        return [future.result() for future in begun]
 
 
 # Methods of `RowBlock` after which it is another one.
@@ -232,7 +178,7 @@ class DaskBlocks(DaskGroups):
     def __init__(self, client: Any, groups: Sequence[Group]) -> None:
         self.here = False
         self._calls: list[tuple[Any, ...]] = []
-        super().__init__(client, groups, self.repeat)
+        super().__init__(client, groups, self._repeat)
         numbers = self.ask("numbers")
         self.n_rows = sum(n for n, _, _ in numbers)
         self.rank: int = numbers[0][1]
@@ -245,10 +191,9 @@ class DaskBlocks(DaskGroups):
             self._calls.append((method, *arguments))
         return found
 
-    def repeat(self, i: int) -> None:
-        """Repeat all calls that changed the blocks."""
+    def _repeat(self) -> None:
         for call in self._calls:
-            answer_of(self._waited(self._actors[i].call("total", *call)))
+            self.each("total", *call)
 
 
 # Data of this process as rows on the workers of a dask cluster.

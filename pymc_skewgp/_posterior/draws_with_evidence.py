@@ -285,7 +285,7 @@ def _drawn(
     half = np.stack([group[i][2].random(shape) for i in proposals], axis=1)
     np.clip(half, np.finfo(float).tiny, 1.0 - 2.0**-53, out=half)
     points = np.concatenate([half, 1.0 - half], axis=-1)
-    u, log_weights = policy.draw_side_by_side(list(proposals.values()), points)
+    u, log_weights = twisted.draw_side_by_side(list(proposals.values()), points)
     largest = log_weights.max(axis=1, keepdims=True)
     weights = np.exp(log_weights - largest)
     mean = weights.mean(axis=1, keepdims=True)

@@ -255,10 +255,9 @@ def interval_log_prob(
 def interval_estimate(rows: Intervals, n_draws: int, random_seed: Seed) -> Estimate:
     """Log probability with its standard error, no gradient."""
     alike = alike_rows_of(rows)
-    sampler = None if alike is None else alike.sampler()
-    if sampler is not None and not (sampler.single and sampler.collapsed):
-        rng = as_generator(random_seed)
-        found = sampler.coordinates(n_draws, rng, goal="probability").log_prob
+    if alike is not None and not alike.rows_are_better:
+        found = alike.sampler.members(-(-n_draws // 2), as_generator(random_seed)).log_prob
+        assert found is not None
         warn_of_error(found, escalation.DEFAULT.largest_se)
         return found
     single, _ = single_rows(rows)
@@ -418,7 +417,7 @@ def evidence_estimate(
 
     Minus infinity where the signs at pseudo-points have a probability that round-off decides.
     """
-    if not _round_off(terms) <= gradients.LARGEST_EFFECT:
+    if not _round_off(terms) <= escalation.LARGEST_EFFECT:
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
     rows = Intervals(terms)
     if sites is None:
@@ -502,7 +501,7 @@ def _covariance(terms: EvidenceTerms, rows: Intervals) -> Covariance:
         return DenseCovariance(matrix)
     left_over = _LEFT_OVER * float(noisy.min())
     # Improbable signs at pseudo-points feel the little that the low-rank form leaves to noise.
-    if not _round_off(terms, left_over) <= gradients.LARGEST_EFFECT:
+    if not _round_off(terms, left_over) <= escalation.LARGEST_EFFECT:
         return DenseCovariance(matrix)
     # A part of the rows shows at an eighth of the cost that there are too many columns.
     half = slice(None, None, 2)

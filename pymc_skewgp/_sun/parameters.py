@@ -17,8 +17,9 @@ from pymc_skewgp._errors import (
 )
 from pymc_skewgp._gaussian import covariance, escalation, independent, linalg, truncated
 from pymc_skewgp._gaussian.ep import ep_gradient, fit_ep
+from pymc_skewgp._gaussian.escalation import LARGEST_EFFECT
 from pymc_skewgp._gaussian.linalg import cholesky, low_rank_factor, row_limits, symmetric
-from pymc_skewgp._gaussian.log_prob_gradient import LARGEST_EFFECT, ROUND_OFF, log_prob_and_gradient
+from pymc_skewgp._gaussian.log_prob_gradient import ROUND_OFF, log_prob_and_gradient
 from pymc_skewgp._gaussian.weights import systematic_resample
 from pymc_skewgp._validation import FloatArray, as_covariance, as_vector
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 from pymc_skewgp._errors import StuckChainWarning
 from pymc_skewgp._gaussian import lin_ess as module
-from pymc_skewgp._gaussian.lin_ess import SAFETY, general_arcs, lin_ess
+from pymc_skewgp._gaussian.lin_ess import general_arcs, lin_ess
 
 N_CHAINS, BURN = 64, 100
 SIGMAS = 5.0
@@ -96,21 +96,6 @@ def test_thinning_selects_from_the_same_chain(n_chains):
         np.testing.assert_array_equal(kept, all_steps[:, 2::3])
 
 
-@pytest.mark.parametrize("lower", [0.0, -0.4])
-def test_a_polytope_with_identity_constraints_is_the_rectangle(lower):
-    rng = np.random.default_rng(3)
-    factor, mean = random_factor(rng, 5), 0.3 * np.arange(5.0)
-    start, limits = np.ones((8, 5)) - mean, lower - mean
-    arguments = {"n_draws": 700, "thin": 2, "random_seed": 4}
-    rectangle = lin_ess(factor, start, limits, **arguments)
-    polytope = lin_ess(factor, start, limits, constraints=np.eye(5), **arguments)
-    # The same random numbers by two ways of carrying the state along 11 blocks; the map is not
-    # chaotic, so round-off stays near eps: 1e-9 is a wide berth that still shows any mistake.
-    np.testing.assert_allclose(polytope.draws, rectangle.draws, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(polytope.arc_length, rectangle.arc_length, rtol=0, atol=1e-9)
-    np.testing.assert_array_equal(polytope.n_active, rectangle.n_active)
-
-
 # --- strict feasibility -------------------------------------------------------------------------
 
 
@@ -128,97 +113,35 @@ def test_every_draw_of_a_tight_rectangle_is_strictly_inside(width):
     assert (np.ptp(result.draws[0], axis=0) > 0.75 * width).all()
 
 
-@pytest.mark.parametrize("shift", [0.0, 7.0])
-@pytest.mark.parametrize("width", [np.inf, 1.0, 1e-6])
-def test_every_draw_of_a_tight_polytope_is_strictly_inside(width, shift):
-    """Near the centre of the Gaussian, and far out."""
-    rng = np.random.default_rng(8)
-    a = rng.normal(size=(25, 10))
-    centre = rng.normal(size=10)
-    a *= np.sign(a @ centre)[:, None]
-    # The infinite width is the cone A u > 0, with the centre up to 3 from a face.
-    low = a @ centre - width / 3 if np.isfinite(width) else np.zeros(25)
-    low -= a.sum(axis=1) * shift
-    high, centre = low + width, centre - shift
-    result = lin_ess(
-        random_factor(rng, 10), centre[None], low, high, constraints=a,
-        n_draws=20_000, random_seed=9,
-    )  # fmt: skip
-    row = result.draws[0] @ a.T
-    assert (row > low).all()
-    assert (row < high).all()
-    assert (result.arc_length > 0).all()
-
-
-def test_a_start_within_round_off_of_a_face_is_used():
-    a = np.array([[1.0, 1.0], [1.0, -1.0]])
-    start = np.array([[1.0, 1.0 - SAFETY / 100]])
-    draws = lin_ess(np.eye(2), start, 0.0, constraints=a, n_draws=500, random_seed=0).draws
-    assert (draws @ a.T > 0).all()
-    assert np.ptp(draws[0, :, 0]) > 0.5
-
-
 def test_steps_that_cannot_move_are_counted_and_warned_of(monkeypatch):
     # Limits that no state on any ellipse meets stand in for round-off, which hardly ever does it.
-    monkeypatch.setattr(module, "_tightened", lambda *_: np.array([[1e6] * 2, [2e6] * 2]))
+    monkeypatch.setattr(module, "_check_inside", lambda *_: None)
     start = np.ones((2, 2))
     with pytest.warns(StuckChainWarning, match=r"20 of 20 lin-ess steps stayed"):
-        result = module.lin_ess(np.eye(2), start, 0.0, n_draws=10, random_seed=0)
+        result = module.lin_ess(np.eye(2), start, 1e6, 2e6, n_draws=10, random_seed=0)
     assert (result.draws == 1.0).all()
     assert (result.arc_length == 0.0).all()
-
-
-def test_values_carried_along_are_refreshed_from_the_state(monkeypatch):
-    rng = np.random.default_rng(15)
-    a, walk, entries = rng.normal(size=(6, 4)), module.walk, []
-
-    def spoiling(value, *arguments):
-        entries.append(value.copy())
-        walk(value, *arguments)
-        value += 1e-7  # far more than round-off does to it
-
-    monkeypatch.setattr(module, "walk", spoiling)
-    draws = module.lin_ess(
-        random_factor(rng, 4), np.zeros((1, 4)), -2.0, 2.0, constraints=a,
-        n_draws=3 * module.BLOCK_ROWS, random_seed=16,
-    ).draws  # fmt: skip
-    last = draws[0, module.BLOCK_ROWS - 1 :: module.BLOCK_ROWS]
-    assert len(entries) == 3
-    # Sums of ten terms of size one: 1e-12 is generous, and the spoiling is 1e-7.
-    np.testing.assert_allclose(np.concatenate(entries[1:]), last[:-1] @ a.T, rtol=0, atol=1e-12)
 
 
 # --- the law of the draws -----------------------------------------------------------------------
 
 
-def test_two_dimensional_polytope_has_the_moments_of_quadrature():
-    a = np.array([[1.0, 0.5], [-0.3, 1.0], [1.0, -1.0], [0.2, 1.0]])
-    low = np.array([-0.5, -np.inf, -1.5, -0.8])
-    high = np.array([np.inf, 1.0, 2.0, 1.5])
+def test_two_dimensional_rectangle_has_the_moments_of_quadrature():
+    low, high = np.array([-0.5, -np.inf]), np.array([1.5, 1.0])
     mean, cov = np.array([0.4, -0.2]), np.array([[1.5, -0.6], [-0.6, 0.8]])
-    start, shift = np.tile(-mean, (N_CHAINS, 1)), a @ mean
+    start = np.tile(-mean, (N_CHAINS, 1))
     result = lin_ess(
-        np.linalg.cholesky(cov), start, low - shift, high - shift, constraints=a,
+        np.linalg.cholesky(cov), start, low - mean, high - mean,
         n_draws=BURN + 2000, random_seed=11,
     )  # fmt: skip
     draws = result.draws[:, BURN:] + mean
-    # Midpoint rule in x, Gauss-Legendre in y between the exact ends of the convex slice; its
-    # error (1e-6, from the kinks of the ends) is far below the Monte Carlo error (1e-3).
-    x = -8 + 16 * (np.arange(8000) + 0.5) / 8000
-    ends = np.stack([low, high])[:, None, :] - x[:, None] * a[:, 0]
-    ends = np.sort(ends / a[:, 1], axis=0)
-    bottom, top = ends[0].max(axis=1), ends[1].min(axis=1)
-    x, bottom, top = (v[bottom < top] for v in (x, bottom, top))
-    node, node_weight = np.polynomial.legendre.leggauss(80)
-    y = bottom[:, None] + (top - bottom)[:, None] * (node + 1) / 2
-    points = np.stack([np.broadcast_to(x[:, None], y.shape), y], axis=-1)
-    weight = stats.multivariate_normal(mean, cov).pdf(points) * (top - bottom)[:, None]
-    weight = weight * node_weight / np.sum(weight * node_weight)
-    exact_mean = np.einsum("ij,ijk->k", weight, points)
-    exact_second = np.einsum("ij,ijk,ijl->kl", weight, points, points)
+    # Gauss-Legendre, exact to round-off for a density that is smooth inside; nine deviations down.
+    node, weight = np.polynomial.legendre.leggauss(120)
+    ends = np.stack([np.maximum(low, -8.0), high])
+    axes = ends[0] + 0.5 * (ends[1] - ends[0]) * (node[:, None] + 1.0)
+    points = np.stack(np.meshgrid(*axes.T, indexing="ij"), axis=-1)
+    mass = stats.multivariate_normal(mean, cov).pdf(points) * np.outer(weight, weight)
+    mass /= mass.sum()
     second = np.einsum("cdk,cdl->ckl", draws, draws) / draws.shape[1]
-    assert_expectation(draws.mean(axis=1), exact_mean)
-    assert_expectation(second, exact_second)
-
-
-# --- the inputs ---------------------------------------------------------------------------------
+    assert_expectation(draws.mean(axis=1), np.einsum("ij,ijk->k", mass, points))
+    assert_expectation(second, np.einsum("ij,ijk,ijl->kl", mass, points, points))

@@ -68,13 +68,13 @@ def test_the_law_of_f():
 def test_more_draws_where_weights_are_less_equal(monkeypatch):
     """Evidences without bias all the same."""
     numbers = []
-    original = many_draws.policy.draw_side_by_side
+    original = many_draws.twisted.draw_side_by_side
 
     def counted(proposals, points):
         numbers.append(points.shape[-1])
         return original(proposals, points)
 
-    monkeypatch.setattr(many_draws.policy, "draw_side_by_side", counted)
+    monkeypatch.setattr(many_draws.twisted, "draw_side_by_side", counted)
     found = run([case(1.5, 400.0, "signs")] * 300, 1, settings=GroupSettings(bias=1e-6))
     assert set(numbers) == {16, 64}
     ratio = np.exp([x.log_evidence - log_prob(1.5, 400.0, "signs") for x in found])

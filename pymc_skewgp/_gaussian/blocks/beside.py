@@ -12,8 +12,12 @@ from pymc_skewgp._gaussian.blocks.rows import RowBlock, RowSites
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance, LowRankCovariance
 from pymc_skewgp._gaussian.ep import ep_gradient, fit_ep
-from pymc_skewgp._gaussian.escalation import DEFAULT, RectangleSampler, SamplerSettings
-from pymc_skewgp._gaussian.log_prob_gradient import LARGEST_EFFECT
+from pymc_skewgp._gaussian.escalation import (
+    DEFAULT,
+    LARGEST_EFFECT,
+    RectangleSampler,
+    SamplerSettings,
+)
 from pymc_skewgp._gaussian.modes import Target
 from pymc_skewgp._gaussian.pairs import GivenRows
 from pymc_skewgp._gaussian.weights import IntArray

@@ -17,7 +17,6 @@ from scipy.linalg.blas import dsyrk, dtrmm
 
 from pymc_skewgp._gaussian.compiled.row_sites import (
     add_log_probs,
-    add_pair_log_probs,
     row_log_probs,
     row_moments,
     row_slopes,
@@ -80,23 +79,17 @@ class BlockSites(ABC):
 
     @abstractmethod
     def some_log_prob(self, rows: IntArray, eta: FloatArray) -> FloatArray:
-        """The same of rows by their numbers."""
+        """`log_prob` of rows by their numbers."""
 
-    def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
+    def add_log_probs(
+        self, rows: slice, centre: FloatArray, off: FloatArray, sign: float, total: FloatArray
+    ) -> None:
         """Add the sum over some rows of log p, as often as they count, to `total` (N,).
 
-        Predictors have the shape (rows, N).
+        For predictors centre_i + sign off_ij, of shape (rows, N).
         """
         with np.errstate(over="ignore"):
-            total += self.log_prob(rows, eta.T).sum(axis=1)
-
-    def add_pair_log_probs(
-        self, rows: slice, centre: FloatArray, off: FloatArray, totals: FloatArray
-    ) -> None:
-        """The same for predictors centre_i + off_ij and centre_i - off_ij, to `totals` (2, N)."""
-        centre = centre[:, None]
-        self.add_log_probs(rows, centre + off, totals[0])
-        self.add_log_probs(rows, centre - off, totals[1])
+            total += self.log_prob(rows, centre + sign * off.T).sum(axis=1)
 
 
 class RowSites(BlockSites):
@@ -165,16 +158,11 @@ class RowSites(BlockSites):
         row_slopes(self._rows[:, rows], eta, first, second)
         return first, second
 
-    def add_log_probs(self, rows: slice, eta: FloatArray, total: FloatArray) -> None:
-        """See `BlockSites`."""
-        add_log_probs(self._rows[:, rows], eta, log_ndtr_table(), total)
-
-    def add_pair_log_probs(
-        self, rows: slice, centre: FloatArray, off: FloatArray, totals: FloatArray
+    def add_log_probs(
+        self, rows: slice, centre: FloatArray, off: FloatArray, sign: float, total: FloatArray
     ) -> None:
         """See `BlockSites`."""
-        table = log_ndtr_table()
-        add_pair_log_probs(self._rows[:, rows], centre, off, table, totals[0], totals[1])
+        add_log_probs(self._rows[:, rows], centre, off, sign, log_ndtr_table(), total)
 
 
 # Sites of a block of rows and the steps that expectation propagation takes with them.
@@ -465,19 +453,20 @@ class RowBlock(SiteSteps):
 
     def log_prob(self, coordinates: FloatArray) -> FloatArray:
         """Sum over the rows of log p, for columns of coordinates (r, N): n r N operations."""
-        total = np.zeros(coordinates.shape[1])
-        for rows, draws in self._tiles(total.size):
-            eta = self.factor[rows] @ coordinates[:, draws]
-            self.sites.add_log_probs(rows, eta, total[draws])
-        return total
+        return self._log_probs(np.zeros(self.n_rows), coordinates, (1.0,))[0]
 
     def pair_log_probs(self, centre: FloatArray, off: FloatArray) -> FloatArray:
         """The same of centre + off and centre - off, shape (2, N), by one product for both."""
-        totals = np.zeros((2, off.shape[1]))
-        middle = self.factor @ centre
+        return self._log_probs(self.factor @ centre, off, (1.0, -1.0))
+
+    def _log_probs(
+        self, middle: FloatArray, off: FloatArray, signs: tuple[float, ...]
+    ) -> FloatArray:
+        totals = np.zeros((len(signs), off.shape[1]))
         for rows, draws in self._tiles(off.shape[1]):
             eta = self.factor[rows] @ off[:, draws]
-            self.sites.add_pair_log_probs(rows, middle[rows], eta, totals[:, draws])
+            for sign, total in zip(signs, totals, strict=True):
+                self.sites.add_log_probs(rows, middle[rows], eta, sign, total[draws])
         return totals
 
     @property

@@ -8,6 +8,9 @@ are lower ones. Arrays of draws have one row for each row of the rectangle.
 import math
 
 import numpy as np
+from llvmlite.binding import add_symbol
+from numba import types
+from numba.extending import get_cython_function_address
 
 from pymc_skewgp._gaussian.compiled.rows import Index, jit, jit_inner, jit_sums
 
@@ -30,43 +33,10 @@ _TAIL_DRAW, _LEFT_DRAW = 10.0, -3.0
 _LEAST = 1e-300
 
 
-@jit_inner()
-def _normal_quantile(p):  # type: ignore[no-untyped-def]
-    """Wichura's algorithm AS 241 (1988, doi:10.2307/2347330), to 1e-16."""
-    q = p - 0.5
-    if abs(q) <= 0.425:
-        r = 0.180625 - q * q
-        top = 2509.0809287301226727 * r + 33430.575583588128105
-        top = ((top * r + 67265.770927008700853) * r + 45921.953931549871457) * r
-        top = ((top + 13731.693765509461125) * r + 1971.5909503065514427) * r
-        top = (top + 133.14166789178437745) * r + 3.387132872796366608
-        low = 5226.495278852854561 * r + 28729.085735721942674
-        low = ((low * r + 39307.89580009271061) * r + 21213.794301586595867) * r
-        low = ((low + 5394.1960214247511077) * r + 687.1870074920579083) * r
-        low = (low + 42.313330701600911252) * r + 1.0
-        return q * top / low
-    r = math.sqrt(-math.log(min(p, 1.0 - p)))
-    if r <= 5.0:
-        r -= 1.6
-        top = 7.7454501427834140764e-4 * r + 0.0227238449892691845833
-        top = ((top * r + 0.24178072517745061177) * r + 1.27045825245236838258) * r
-        top = ((top + 3.64784832476320460504) * r + 5.7694972214606914055) * r
-        top = (top + 4.6303378461565452959) * r + 1.42343711074968357734
-        low = 1.05075007164441684324e-9 * r + 5.475938084995344946e-4
-        low = ((low * r + 0.0151986665636164571966) * r + 0.14810397642748007459) * r
-        low = ((low + 0.68976733498510000455) * r + 1.6763848301838038494) * r
-        low = (low + 2.05319162663775882187) * r + 1.0
-    else:
-        r -= 5.0
-        top = 2.01033439929228813265e-7 * r + 2.71155556874348757815e-5
-        top = ((top * r + 0.0012426609473880784386) * r + 0.026532189526576123093) * r
-        top = ((top + 0.29656057182850489123) * r + 1.7848265399172913358) * r
-        top = (top + 5.4637849111641143699) * r + 6.6579046435011037772
-        low = 2.04426310338993978564e-15 * r + 1.4215117583164458887e-7
-        low = ((low * r + 1.8463183175100546818e-5) * r + 7.868691311456132591e-4) * r
-        low = ((low + 0.0148753612908506148525) * r + 0.13692988092273580531) * r
-        low = (low + 0.59983220655588793769) * r + 1.0
-    return top / low if q > 0.0 else -top / low
+# SciPy's, by a symbol: so what calls it can be kept on disk.
+_SYMBOL = "pymc_skewgp_ndtri"
+add_symbol(_SYMBOL, get_cython_function_address("scipy.special.cython_special", "ndtri"))
+_normal_quantile = types.ExternalFunction(_SYMBOL, types.float64(types.float64))
 
 
 @jit_inner()

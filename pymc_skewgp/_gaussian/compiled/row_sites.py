@@ -91,44 +91,24 @@ def row_slopes(rows, eta, first, second):  # type: ignore[no-untyped-def]
 
 
 @jit()
-def add_log_probs(rows, eta, table, total):  # type: ignore[no-untyped-def]
-    """Add to `total`, shape (N,), log p of all rows given predictors eta, shape (n, N).
+def add_log_probs(rows, centre, off, sign, table, total):  # type: ignore[no-untyped-def]
+    """Add to `total`, shape (N,), log p of all rows given predictors centre_i + sign off_ij.
 
-    Each counts as often as it says; so in `add_pair_log_probs`.
+    Each counts as often as it says.
     """
-    for i in range(eta.shape[0]):
+    for i in range(off.shape[0]):
         lower, upper, value, count = rows[0, i], rows[1, i], rows[2, i], rows[4, i]
         deviation = math.sqrt(rows[3, i])
         side = one_sided(lower, upper, value)
         if side == 0.0:
             for j in range(total.size):
-                total[j] += count * _log_site(lower, upper, value, deviation, eta[i, j], table)
+                eta = centre[i] + sign * off[i, j]
+                total[j] += count * _log_site(lower, upper, value, deviation, eta, table)
             continue
-        slope = side / deviation
-        base = -slope * (lower if side > 0.0 else upper)
+        base = side / deviation * (centre[i] - (lower if side > 0.0 else upper))
+        slope = sign * side / deviation
         for j in range(total.size):
-            total[j] += count * tabulated_log_ndtr(base + slope * eta[i, j], table)
-
-
-@jit()
-def add_pair_log_probs(rows, centre, off, table, plus, minus):  # type: ignore[no-untyped-def]
-    """The same for predictors centre_i + off_ij, added to `plus`, and centre_i - off_ij."""
-    for i in range(off.shape[0]):
-        lower, upper, value, mid = rows[0, i], rows[1, i], rows[2, i], centre[i]
-        deviation, count = math.sqrt(rows[3, i]), rows[4, i]
-        side = one_sided(lower, upper, value)
-        if side == 0.0:
-            for j in range(plus.size):
-                x = off[i, j]
-                plus[j] += count * _log_site(lower, upper, value, deviation, mid + x, table)
-                minus[j] += count * _log_site(lower, upper, value, deviation, mid - x, table)
-            continue
-        slope = side / deviation
-        base = slope * (mid - (lower if side > 0.0 else upper))
-        for j in range(plus.size):
-            step = slope * off[i, j]
-            plus[j] += count * tabulated_log_ndtr(base + step, table)
-            minus[j] += count * tabulated_log_ndtr(base - step, table)
+            total[j] += count * tabulated_log_ndtr(base + slope * off[i, j], table)
 
 
 @jit_inner()

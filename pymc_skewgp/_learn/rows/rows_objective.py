@@ -477,8 +477,6 @@ def warn_of_loss_at(
 # its own rows' part of the gradient back to the hyperparameters, and to what all rows have in
 # common.
 
-_MOST_LOSSES = 10  # at one point
-
 
 class InOnePiece:
     """A `Build` that travels as one string of bytes.
@@ -509,8 +507,8 @@ class _RowsLostError(Exception):
 class RowsOnWorkers(Rows):
     """Data that workers keep, groups of which are a `Rows` there each.
 
-    Rows that are lost with a worker are built again on another one. EP begins at the same point
-    anew, for these rows from nothing: it ends at the same fixed point, within its tolerance.
+    When a worker is lost all rows are built again. EP begins at the same point anew, from nothing:
+    it ends at the same fixed point, within its tolerance.
 
     Parameters
     ----------
@@ -529,20 +527,20 @@ class RowsOnWorkers(Rows):
         self._placed = False
         self._groups = dask_blocks.DaskGroups(client, own, self._restore)
 
-    def _restore(self, i: int) -> None:
+    def _restore(self) -> None:
         if self._placed:  # sites of EP are lost
             raise _RowsLostError
 
     def evaluate(self, point: Point, function: Callable[[Rows], _T | None]) -> _T | None:
         """See `Rows`."""
-        for _ in range(_MOST_LOSSES):
+        for _ in range(dask_blocks.MOST_LOSSES):
             try:
                 return function(self) if self._place(point) else None
             except _RowsLostError:
                 continue
         raise ClusterLostError(
-            f"workers of the dask cluster were lost {_MOST_LOSSES} times at one value of the "
-            "hyperparameters: see their logs. They may need more memory, or smaller chunks."
+            f"workers of the dask cluster were lost {dask_blocks.MOST_LOSSES} times at one value "
+            "of the hyperparameters: see their logs. They may need more memory, or smaller chunks."
         )
 
     def _place(self, point: Point) -> bool:
