@@ -171,7 +171,9 @@ def quickstart(arguments):
 def test(arguments):
     """Run pytest in the root of the project: paths in the arguments start there."""
     prepare(EXTRAS["test"])
-    return run([venv_python(), "-m", "pytest", "-n", "2"] + arguments, cwd=ROOT)
+    # A file's tests share what it makes for all of them, which two processes would make twice.
+    in_two = ["-n", "2", "--dist", "loadfile"]
+    return run([venv_python(), "-m", "pytest"] + in_two + arguments, cwd=ROOT)
 
 
 def lint(arguments):

@@ -55,6 +55,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_finish() -> None:
+    """What is imported stays, and graphs make many objects: fewer looks for cycles among them."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 20)
+
+
 def slow_kind(marker: pytest.Mark) -> bool:
     """Whether a test with this marker also runs with ``--runslow=ci``."""
     if marker.args or not set(marker.kwargs) <= {"ci"}:

@@ -86,15 +86,6 @@ def test_a_sign():
 K, M = K4[:3, :3], M4[:3]
 
 
-def test_one_interval_is_a_normal_mass():
-    A = np.array([[1.0, -1.0, 0.5]])
-    sd = np.sqrt(A[0] @ K @ A[0] + 0.4)
-    centre = A[0] @ M + 0.2
-    found = grid_posterior(M, K, A, [0.2], [0.4], [-0.3], [0.7], [np.nan])
-    mass = norm.cdf(0.7, centre, sd) - norm.cdf(-0.3, centre, sd)
-    assert found.log_evidence == pytest.approx(np.log(mass), abs=1e-9)
-
-
 def test_a_point_and_an_interval_with_noise_in_common():
     """The pair (v_1, v_2) is normal: density of the one, mass of the other given it."""
     A, S = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]), np.array([[0.5, 0.3], [0.3, 0.6]])

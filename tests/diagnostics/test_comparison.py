@@ -285,14 +285,6 @@ class TestReference:
         assert one == again != other
 
 
-class TestHyperparameters:
-    def test_a_missing_one(self):
-        with pm.Model():
-            cov = pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls"))
-        with pytest.raises(ValueError, match="depends on ls: give their values in point"):
-            compare(cov=cov)
-
-
 class TestFailures:
     def test_a_row_with_the_reason_and_the_rest_stands(self, monkeypatch):
         def broken(problem):
@@ -331,6 +323,8 @@ class TestFailures:
         assert np.isfinite(table["wasserstein"].to_numpy(float)).all()
 
 
+with pm.Model():
+    OPEN = pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("ls"))
 UNKNOWN = f"unknown names ['nuts']; there are {list(METHODS)}"
 
 
@@ -358,6 +352,7 @@ class TestArguments:
             ({"Xnew": NEW, "ynew": [1, 2]}, "ynew must hold two classes coded 0 and 1"),
             ({"Xnew": np.zeros((2, 3))}, "Xnew must have shape"),
             ({"draws": 3}, "draws must be at least 4, got 3"),
+            ({"cov": OPEN}, "depends on ls: give their values in point"),
         ],
     )
     def test_what_does_not_fit(self, arguments, message):

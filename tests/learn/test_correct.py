@@ -46,7 +46,8 @@ def test_weights_are_exact(model):
     idata = trace(1, 100, 1)
     ls = idata["posterior"]["ls"].values[0]
     with model:
-        by_ep = pm.compute_log_likelihood(idata, progressbar=False, extend_inferencedata=False)
+        options = {"progressbar": False, "compile_kwargs": {"mode": "FAST_COMPILE"}}
+        by_ep = pm.compute_log_likelihood(idata, extend_inferencedata=False, **options)
         dt = sg.correct(idata, n_evidences=100, random_seed=1, progressbar=False)
     ratio = np.exp(log_evidence(ls) - by_ep["y"].values[0].ravel())
     found = dt["posterior"].attrs

@@ -74,7 +74,7 @@ def test_class_of_small_share():
 
 def test_with_a_scale():
     """Integrated out, and found: the search ends on the weights of pairs."""
-    scales = np.linspace(0.005, 5.0, 1000)
+    scales = np.linspace(0.005, 5.0, 300)
     logs = np.array([of_classes(4, x)[0] for x in scales]) + halfnorm.logpdf(scales)
     true = logsumexp(logs) + np.log(scales[1] - scales[0])
     averaged(classes(4), true, largest=0.1, n_evidences=40, random_seed=1)

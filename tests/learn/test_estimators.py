@@ -62,6 +62,10 @@ POSTERIORS = {
         sg.SkewGPClassifier(multi_class="exact"), LEVELS, lambda p: of.MultinomialProbit(),
         lambda m: m.predict_proba(NEW), "p_mean",
     ),
+    "softmax": (
+        sg.SkewGPClassifier(multi_class="softmax", fit_intercept=False), LEVELS,
+        lambda p: of.Softmax(), lambda m: m.predict_proba(NEW), "p_mean",
+    ),
     "levels": (
         sg.SkewGPOrdinalClassifier(), LEVELS, lambda p: of.OrderedProbit(p["cutpoints"]),
         lambda m: m.predict_proba(NEW), "p_mean",

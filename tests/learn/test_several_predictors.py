@@ -85,7 +85,7 @@ def test_pairs_of_effects_are_their_quadrature(name):
 
 @pytest.mark.parametrize("name", list(CASES))
 def test_with_a_scale_integrated_out(name):
-    scales = np.linspace(0.01, 5.0, 400)
+    scales = np.linspace(0.01, 5.0, 150)
     logs = np.array([CASES[name][-1](x)[0] for x in scales]) + halfnorm.logpdf(scales)
     weights = np.exp(logs - logs.max())
     true = logs.max() + np.log(np.trapezoid(weights, scales))
@@ -217,7 +217,7 @@ def test_a_flat_level_and_wide_log_sds(units, spread):
         f = level + units * pm.Normal("f", 0.0, 0.5, shape=10)
         g = np.log(units) - 0.5 + spread * pm.Normal("g", 0.0, 1.0, shape=10)
         pm.Normal("y", f, pm.math.exp(g), observed=units * VALUES)
-    g, levels = np.linspace(-45.0, 45.0, 3001), np.linspace(-12.0, 14.0, 521)
+    g, levels = np.linspace(-45.0, 45.0, 1501), np.linspace(-12.0, 14.0, 261)
     sd = np.sqrt(0.25 + np.exp(2.0 * g))
     prior = norm.logpdf(g, -0.5, spread) + np.log(g[1] - g[0])
     off = VALUES[:, None, None] - levels[:, None]

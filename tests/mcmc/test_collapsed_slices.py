@@ -6,7 +6,6 @@ That the joint distribution is left alone is in `test_site_chain`.
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from mcmc_models import Density, X, draw_prior, labelled, prior_at
 from scipy.special import ndtr
 from scipy.stats import kstest, multivariate_normal, norm
@@ -15,7 +14,7 @@ from pymc_skewgp._mcmc import site_chain as conjugate
 from pymc_skewgp._mcmc import slices
 from pymc_skewgp._mcmc.augmentation import Augmentation
 from pymc_skewgp._mcmc.site_chain import ConjugateSampler, IndependenceMove
-from pymc_skewgp._mcmc.slices import HyperparameterMove, LinESSMove
+from pymc_skewgp._mcmc.slices import HyperparameterMove
 
 # Means and standard deviations of log lengthscale, log variance and slope of the mean.
 CENTRE, SPREAD = np.array([0.0, 0.7, 0.2]), np.array([0.5, 0.6, 0.7])
@@ -47,15 +46,15 @@ def draw_joint(s, rng):
     return theta, f, np.where(rng.random(X.size) < ndtr(f - 0.2), 1.0, -1.0)
 
 
-@pytest.mark.parametrize("kind", [IndependenceMove, LinESSMove])
-def test_tuned_chain_against_a_posterior_in_closed_form(kind):
+def test_tuned_chain_against_a_posterior_in_closed_form():
     """P(signs of three values) is 1/8 and the angles of their correlations over 4 pi (Sheppard)."""
     x, sign, centre, spread = X[[1, 3, 4]], np.array([1.0, -1.0, 1.0]), [0.5, 1.0], [1.0, 1.5]
     zero = np.zeros(3)
     density = Density(
         lambda v: labelled(prior_at(zero, v, 0, x), None, zero, sign), np.array(centre), spread
     )
-    sampler, rng = ConjugateSampler(lambda target: kind(target, 4), 2), np.random.default_rng(5)
+    sampler = ConjugateSampler(lambda target: IndependenceMove(target, 4), 2)
+    rng = np.random.default_rng(5)
     state, path = conjugate.init(zero, slices.init(np.array(centre))), []
     model = density(state.theta.values)[0]
     for i in range(N_TUNED + 1400):

@@ -182,13 +182,6 @@ def test_a_new_chain_of_equal_parameters_keeps_what_they_decide(monkeypatch):
     assert len(made) == 1
 
 
-def test_what_a_step_reports():
-    model, _ = two_points()
-    _, infos, _ = run(ConjugateSampler(MOVES["independence"], 2), model, 10)
-    assert infos[0].stats.keys() == {"accept", "log_weight", "relative_ess"}
-    assert 0.9 < np.mean([info.stats["accept"] for info in infos]) <= 1.0
-
-
 def test_no_more_states_than_calls_to_come(monkeypatch):
     """The last block of a chain is no longer than what is left of it."""
     model, _ = two_points()
@@ -203,13 +196,6 @@ def test_no_more_states_than_calls_to_come(monkeypatch):
     for left in range(100, 0, -1):
         state, _ = sampler.step(state, model, rng, most=left)
     assert asked == [1, 4, 64, 31]
-
-
-def test_several_sweeps_a_step():
-    """Each draws u from f: with no move of u at all, the plain data augmentation."""
-    model, exact = two_points()
-    draws, *_ = run(ConjugateSampler(MOVES["lin_ess"], 1, n_sweeps=3), model, 3000)
-    np.testing.assert_allclose(draws.mean(axis=0), exact.mean, atol=0.15)
 
 
 def test_poor_proposals_are_refused_as_often_as_they_should():

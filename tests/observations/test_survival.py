@@ -98,6 +98,8 @@ def test_evidence_and_forecast_by_quadrature(kind):
     median = found.predict([[0.0]], draws=0)["predictions_summary"]["y_quantile"].values[1, 0]
     below = (weights @ NOISES[kind](f).cdf(median)) / weights.sum()
     assert below == pytest.approx(0.5, abs=5e-3)
+    observed = found.sample(draws=5, chains=2, random_seed=1)["observed_data"]["y"]
+    assert_allclose(observed, np.where(Y[:, 0] == Y[:, 1], Y[:, 0], np.nan))
 
 
 def test_structured_times():
@@ -106,16 +108,3 @@ def test_structured_times():
     assert_allclose(found, [[1.3, 1.3, 0.0], [2.0, np.inf, 0.0]])
     late = np.array([(1.0, True, 1.3)], dtype=[("entry", float), ("dead", bool), ("days", float)])
     assert_allclose(of.Weibull(SIGMA).as_data(late, 1), [[1.3, 1.3, 1.0]])
-
-
-def test_log_normal_times_are_censored_gaussian_logarithms():
-    """The same evidence by another sampler, but for the Jacobian of the time that was seen."""
-    y, X = Y[:4, :2], np.arange(4.0)[:, None]
-    times = GP.posterior(X, y, likelihood=of.LogNormal(SIGMA), random_seed=1)
-    with np.errstate(divide="ignore"):
-        logs = GP.posterior(X, np.log(y), likelihood=of.CensoredGaussian(SIGMA), random_seed=1)
-    one, other = times.log_marginal_likelihood, logs.log_marginal_likelihood
-    error = np.hypot(one.std_error, other.std_error)
-    assert abs(one.value + np.log(1.3) - other.value) < 4 * error
-    observed = times.sample(draws=5, chains=2, random_seed=1)["observed_data"]
-    assert_allclose(observed["y"], [1.3, np.nan, np.nan, np.nan])

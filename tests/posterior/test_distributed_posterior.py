@@ -128,21 +128,18 @@ def test_refusals_without_a_cluster():
 
     gp = sg.SkewGP(cov_func=KERNEL)
     X, y = chunked(inputs()), chunked(np.zeros(N))
-    with pytest.raises(ValueError, match="make a client first"):
-        gp.posterior(X, y)
-    with pytest.raises(TypeError, match="both be dask arrays"):
-        gp.posterior(X, np.zeros(N))
-    with pytest.raises(TypeError, match="both be dask arrays"):
-        gp.posterior(inputs(), y)
-    with pytest.raises(ValueError, match="compute_chunk_sizes"):
-        gp.posterior(X, y[y == 0])
-    with pytest.raises(ValueError, match=r"shape \(n, d\)"):
-        gp.posterior(X, y[1:])
-    with pytest.raises(sg.ApproximationError, match="weights="):
-        gp.posterior(X, y, weights=y)
-    with pytest.raises(sg.ApproximationError, match="several kinds"):
-        gp.posterior([(X, da.zeros(N), None)])
-    with pytest.raises(sg.ApproximationError, match="cannot be cut into rows"):
-        gp.posterior(X, y, likelihood=lambda eta: pm.Poisson.dist(pm.math.exp(eta)))
+    function = {"likelihood": lambda eta: pm.Poisson.dist(pm.math.exp(eta))}
+    for error, match, data, options in (
+        (ValueError, "make a client first", (X, y), {}),
+        (TypeError, "both be dask arrays", (X, np.zeros(N)), {}),
+        (TypeError, "both be dask arrays", (inputs(), y), {}),
+        (ValueError, "compute_chunk_sizes", (X, y[y == 0]), {}),
+        (ValueError, r"shape \(n, d\)", (X, y[1:]), {}),
+        (sg.ApproximationError, "weights=", (X, y), {"weights": y}),
+        (sg.ApproximationError, "several kinds", ([(X, da.zeros(N), None)],), {}),
+        (sg.ApproximationError, "cannot be cut into rows", (X, y), function),
+    ):
+        with pytest.raises(error, match=match):
+            gp.posterior(*data, **options)
     with pytest.raises(sg.ApproximationError, match="the kernel as it is"):
         sg.SkewGP(cov_func=KERNEL, approximation=None).posterior(X, y)

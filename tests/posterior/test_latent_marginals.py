@@ -128,14 +128,11 @@ def test_errors_are_honest(copies):
 
 
 class TestErrors:
-    @pytest.mark.parametrize("probs", [0.0, 1.0, [0.5, 1.2], [-0.1]])
+    @pytest.mark.parametrize("probs", [0.0, 1.0, [0.5, 1.2], [-0.1], [0.5, np.nan]])
     def test_probabilities(self, probs):
-        with pytest.raises(ValueError, match="strictly between 0 and 1, got"):
+        match = "1 NaN value" if np.isnan(probs).any() else "strictly between 0 and 1, got"
+        with pytest.raises(ValueError, match=match):
             mixture().quantile(probs)
-
-    def test_probabilities_that_are_not_numbers(self):
-        with pytest.raises(ValueError, match=r"probs holds 1 NaN value\(s\)"):
-            mixture().quantile([0.5, np.nan])
 
     @pytest.mark.parametrize("name", ["cdf", "cdf_values", "density"])
     @pytest.mark.parametrize("values", [0.0, np.zeros(2), np.zeros((3, 4)), np.zeros(6)])

@@ -45,15 +45,24 @@ CASES = {
     ),
     "bounds": ([[0, 1], [0, 9], [-1, -1], [-2, 0]], of.CensoredGaussian(0.4), None),
     "classes": ([0, 1, 2, 1], of.MultinomialProbit(3), None),
+    "selection": ([0.4, 0.2, np.nan, 0.9], of.Selection(0.3, 0.5), None),
+}
+SETS = np.array([[0, 1, 2], [2, 1, -1], [3, 0, 1], [2, 3, 0]])
+COMPARISONS = {
+    "duels": ([[0, 1], [2, 1], [3, 0], [2, 3]], of.Preference(0.5), None),
+    "choices": (SETS, of.Choice(0.5), None),
+    "rankings": (SETS, of.Ranking(0.5), None),
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES | COMPARISONS)
 def test_rows(name):
-    y, likelihood, repeated = CASES[name]
-    found = posterior_of(X, y, likelihood, weights=W)
-    y = np.array(y)[REPEATED]
-    again = posterior_of(X[REPEATED], y, repeated or likelihood)
+    """Comparisons are repeated with noise of their own; the items stay as they are."""
+    y, likelihood, repeated = (CASES | COMPARISONS)[name]
+    y, more = np.array(y), {"coregion": np.eye(2)} if name == "selection" else {}
+    inputs = X if name in COMPARISONS else X[REPEATED]
+    found = posterior_of(X, y, likelihood, weights=W, **more)
+    again = posterior_of(inputs, y[REPEATED], repeated or likelihood, **more)
     if name == "trials":  # drawn in coordinates of f, of which only one has a row that counts 0
         a, b = found.log_marginal_likelihood, again.log_marginal_likelihood
         # Four standard errors of two runs.
@@ -62,30 +71,7 @@ def test_rows(name):
     else:
         assert_equal(found, again)
     # f is at each row once, whatever its weight.
-    assert found.marginals().means.shape[0] == (12 if name == "classes" else 4)
-
-
-@pytest.mark.parametrize(
-    ("y", "likelihood"),
-    [
-        ([[0, 1], [2, 1], [3, 0], [2, 3]], of.Preference(0.5)),
-        ([[0, 1, 2], [2, 1, -1], [3, 0, 1], [2, 3, 0]], of.Choice(0.5)),
-        ([[0, 1, 2], [2, 1, -1], [3, 0, 1], [2, 3, 0]], of.Ranking(0.5)),
-    ],
-)
-def test_comparisons(y, likelihood):
-    """Each of them is repeated with noise of its own; the items stay as they are."""
-    found = posterior_of(X, y, likelihood, weights=W)
-    assert_equal(found, posterior_of(X, np.array(y)[REPEATED], likelihood))
-    assert found.marginals().means.shape[0] == 4
-
-
-def test_selection():
-    y = np.array([0.4, 0.2, np.nan, 0.9])
-    likelihood, coregion = of.Selection(0.3, 0.5), np.eye(2)
-    found = posterior_of(X, y, likelihood, weights=W, coregion=coregion)
-    whole = posterior_of(X[REPEATED], y[REPEATED], likelihood, coregion=coregion)
-    assert_equal(found, whole)
+    assert found.marginals().means.shape[0] == 4 * {"classes": 3, "selection": 2}.get(name, 1)
 
 
 def test_skew_prior_and_update():

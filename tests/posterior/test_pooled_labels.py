@@ -4,6 +4,8 @@ f has a long tail on the side that no label restricts. Rows drawn one by one sha
 it: the evidence came out .1 too low, the deviation of f by a fifth, and the weights were equal.
 """
 
+from functools import cache
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -19,6 +21,7 @@ PLACES = np.array([[0.0], [3.0]])
 GP = sg.SkewGP(cov_func=2.0**2 * pm.gp.cov.ExpQuad(1, ls=1.0))
 
 
+@cache
 def exact(n, phase=None):
     """Log evidence of n failures at 0 and n successes at 3 in their order, and sd of f there.
 

@@ -12,6 +12,8 @@ from pytensor.gradient import disconnected_grad, grad_clip
 
 from pymc_skewgp._model.graph.affine import affine_coefficients, is_analytic, why_not_affine
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 MATRIX = np.random.default_rng(0).normal(size=(2, 3))
 
 # Python alone: fifty compilations would take minutes.

@@ -15,13 +15,14 @@ from pymc_skewgp._model.graph.gaussian_terms import sites_of_data
 from pymc_skewgp._model.graph.sites import sites_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 N = 7
 X = np.linspace(0.0, 3.0, N)[:, None]
 Y = np.array([0, 2, 1, 3, 0, 5, 1])
 REAL = np.array([-1.0, 0.5, 2.0, 0.1, -0.3, 1.2, 0.7])
 EXPOSURE = np.array([1.0, 2.0, 0.5, 4.0, 1.5, 3.0, 1.0])
 INDEX = np.array([0, 1, 1, 2, 6, 5, 5, 3])
-SEEN = np.array([0, 2, 3, 5, 6])
 COVARIATES = np.stack([np.ones(N), np.arange(N) - 3.0], axis=1)
 VALUES = {  # of everything that a case may have, on its own scale
     "f": np.array([0.3, -0.4, 0.8, 1.1, -0.9, 0.2, 0.5]),
@@ -40,11 +41,6 @@ def _poisson(y, mu):
 
 def prior(name="f"):
     return SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0)).prior(name, X)
-
-
-def log_link():
-    pm.Poisson("y", pm.math.exp(prior()), observed=Y)
-    return F, _poisson(Y, np.exp(F)), "f"
 
 
 def linear_terms():
@@ -71,22 +67,10 @@ def picked_after_from_a_deterministic():
     return F[INDEX], _poisson(Y, EXPOSURE * np.exp(F))[INDEX], "f"
 
 
-def masked():
-    masked = np.ma.masked_array(Y, ~np.isin(np.arange(N), SEEN))
-    with pytest.warns(pm.exceptions.ImputationWarning):
-        pm.Poisson("y", pm.math.exp(prior()), observed=masked)
-    return F[SEEN], _poisson(Y, np.exp(F))[SEEN], "f"
-
-
 def shared_dispersion():
     alpha = pm.HalfNormal("alpha")
     pm.NegativeBinomial("y", mu=pm.math.exp(prior()), alpha=alpha, observed=Y)
     return F, stats.nbinom.logpmf(Y, 1.7, 1.7 / (1.7 + np.exp(F))), "f"
-
-
-def trials():
-    pm.Binomial("y", n=pm.Data("n", Y + 3), logit_p=prior(), observed=Y)
-    return F, stats.binom.logpmf(Y, Y + 3, expit(F)), "f"
 
 
 def ordered():
@@ -96,12 +80,6 @@ def ordered():
     pm.OrderedLogistic("y", eta=prior(), cutpoints=cutpoints, observed=Y % 4)
     cumulative = expit(np.append(VALUES["cutpoints"], np.inf) - F[:, None])
     return F, np.log(np.diff(cumulative, prepend=0.0)[np.arange(N), Y % 4]), "f"
-
-
-def scale_of_noise():
-    alpha = pm.HalfNormal("alpha")
-    pm.StudentT("y", nu=4, mu=prior(), sigma=alpha, observed=REAL)
-    return F, stats.t.logpdf(REAL, 4, F, 1.7), "f"
 
 
 def predictor_in_the_scale():
@@ -146,16 +124,12 @@ def censored_lifetimes():
 
 CASES = (
     censored_lifetimes,
-    log_link,
     linear_terms,
     two_functions,
     picked_before,
     picked_after_from_a_deterministic,
-    masked,
     shared_dispersion,
-    trials,
     ordered,
-    scale_of_noise,
     predictor_in_the_scale,
     scaled_function,
     gaussian_in_the_scale,

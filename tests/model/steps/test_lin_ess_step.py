@@ -14,6 +14,8 @@ from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._gaussian.weights import chain_relative_ess
 from pymc_skewgp._model.steps.sun_step import LinESS
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 
 def sample(model, draws=200, n_steps=1, thin=1, **kwargs):
     with model:

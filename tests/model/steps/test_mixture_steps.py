@@ -18,6 +18,8 @@ from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.graph.sites import find_observed
 from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 SIGMAS = 4.5
 PLACES = np.array([0.0, 0.7])
 ROW = np.array([0, 0, 0, 1, 1, 1])

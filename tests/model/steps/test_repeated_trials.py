@@ -12,6 +12,8 @@ from step_models import analyse, sample
 from pymc_skewgp import BernoulliProbit, SkewGP
 from pymc_skewgp._model.steps.block_move import LatentAtPoint
 
+pytestmark = pytest.mark.usefixtures("in_python")
+
 X = np.array([[0.0], [0.8]])
 N, Y = np.array([300, 200]), np.array([230, 30])
 
