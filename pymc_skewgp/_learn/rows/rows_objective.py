@@ -465,7 +465,7 @@ def warn_of_loss_at(
     fit = posterior._fit
     if isinstance(fit, FiniteRankFit):  # a warning is not to take longer than the search
         prior = replace(posterior.prior, approximation=None)
-        loss = loss_of_fit(fit, prior, of_more=FEW_ROWS)
+        loss = loss_of_fit(fit, prior, most_rows=2 * FEW_ROWS, of_more=FEW_ROWS)
         warn_of_loss(approximation, loss, stacklevel + 1)
 
 
