@@ -436,8 +436,8 @@ def rows_objective(graph: LatentGraph, objective: Objective) -> RowsObjective:
 
 
 # What the prior that "auto" learns hyperparameters with loses, where they were found: in a few
-# neighbourhoods first, and on all rows where that may be more than a share of what is warned of.
-_NONE = 0.1
+# neighbourhoods first, which may see a thirtieth of it, and on all rows where that is not next to none.
+_NONE = 1e-3
 
 
 def warn_of_learnt(data: Any, run: Any, stacklevel: int) -> None:
