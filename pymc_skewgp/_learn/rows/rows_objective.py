@@ -436,7 +436,8 @@ def rows_objective(graph: LatentGraph, objective: Objective) -> RowsObjective:
 
 
 # What the prior that "auto" learns hyperparameters with loses, where they were found: in a few
-# neighbourhoods first, which may see a thirtieth of it, and on all rows where that is not next to none.
+# neighbourhoods first, which may see a thirtieth of it, and on all rows where that is not next to
+# none.
 _NONE = 1e-3
 
 
