@@ -226,13 +226,14 @@ def _open_blas() -> list[Any]:
 
 # Progress: one bar for a call, whatever the call is made of.
 
+# None outside of all calls, False where a call is to show none.
 _bar: ContextVar[Any] = ContextVar("bar", default=None)
 
 
 @contextmanager
 def progress(wanted: bool) -> Iterator[None]:
     """One bar for all that a call does, where it is wanted; a call within it goes on with that."""
-    if wanted and _bar.get() is not None:
+    if wanted and _bar.get() is not None:  # or without one, where that call has none
         yield
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -240,17 +241,28 @@ def progress(wanted: bool) -> Iterator[None]:
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, disable=not wanted) as bar:
         bar.add_task("Compiling", total=None)
-        token = _bar.set(bar if wanted else None)
+        token = _bar.set(bar if wanted else False)
         try:
             yield
         finally:
             _bar.reset(token)
 
 
+@contextmanager
+def progress_of(n: int, what: str, wanted: bool) -> Iterator[None]:
+    """A bar for work on `n` rows by itself, where these are so many that it takes seconds."""
+    if not wanted or n <= _COSTLY_ROWS or _bar.get() is not None:
+        yield
+        return
+    with progress(True):
+        stage(f"{what} {n} rows")
+        yield
+
+
 def stage(what: str, total: int | None = None) -> None:
     """Say what is done now, and in how many steps, in the bar of the call that this is part of."""
     bar = _bar.get()
-    if bar is not None:
+    if bar:
         (task,) = bar.tasks
         task.total, task.finished_time = total, None  # its time is that of the call
         bar.update(task.id, description=what, completed=0)
@@ -264,7 +276,7 @@ def steps[T](items: Iterable[T], what: str | None, total: int) -> Iterator[T]:
     stage(what, total)
     for item in items:
         yield item
-        if _bar.get() is not None:
+        if _bar.get():
             _bar.get().advance(_bar.get().tasks[0].id)
 
 

@@ -215,6 +215,7 @@ PUBLIC = {
     "_learn.predict:predict": "every result, and what it may lack",
     "_model.distributions.marginal:MarginalProbit.dist": "five parameters, two forms of one",
     "_model.gp.skewgp:SkewGP.marginal_likelihood": "data, and how to integrate",
+    "_model.gp.skewgp:SkewGP.posterior": "data, and how to draw",
     "_model.gp.skewgp:SkewGP.sample_latent": "a trace, data, and how to draw",
     "_plots.densities:plot_slice_density": "what is drawn, each part with its switch",
     "_plots.latent:plot_latent_band": "what is drawn, each part with its switch",

@@ -148,6 +148,25 @@ def test_a_long_call_has_one_bar_with_stages(call, said, capsys):
     assert capsys.readouterr().out.strip().count("\n") == 0
 
 
+def test_a_posterior_of_many_rows_has_a_bar(said):
+    x = np.linspace(0.0, 1.0, 4100)[:, None]
+    few = sg.approximations.Inducing(5)
+    gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), approximation=few)
+
+    def evidence(n, **options):
+        data = x[:n], np.sin(x[:n, 0])
+        posterior = gp.posterior(*data, likelihood=sg.likelihoods.Gaussian(sigma=0.1), **options)
+        return posterior.log_marginal_likelihood
+
+    evidence(4100)
+    assert said == ["Prior for 4100 rows", "Posterior of 4100 rows"]
+    evidence(4100, progressbar=False)
+    evidence(100)
+    with cost.progress(False):  # of a call that shows none
+        evidence(4100)
+    assert len(said) == 2
+
+
 def test_calls_within_a_call_go_on_with_its_bar(said):
     cost.stage("of no call")
     with cost.progress(True):

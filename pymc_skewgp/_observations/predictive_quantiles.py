@@ -20,6 +20,8 @@ from pymc_skewgp._validation import FloatArray
 
 # F(y | f), of shapes that broadcast.
 ConditionalCdf = Callable[[FloatArray, FloatArray], FloatArray]
+# Quantiles of probabilities at points of these indices, near some numbers if these are known.
+_Search = Callable[[FloatArray, IntArray, FloatArray | None], FloatArray]
 _GRID = np.linspace(-7.5, 7.5, 61)  # where P_f is computed, in standard deviations of f
 _REACH = 6.0  # of z: what is beyond has mass 1e-9
 _SCORES = np.linspace(-_REACH, _REACH, 129)
@@ -35,8 +37,8 @@ _EVERY, _MOVES, _HALVINGS = 4, 0.1, 12
 _PLACES, _SHARES = (0.5 * x for x in np.polynomial.legendre.leggauss(3))
 _NOTHING = 1e-9
 _MOST = 2**62
-_MAX_STEPS = 60
 _LARGEST_POWER = 960.0  # of two, whose inverse is taken for 0
+_TOLERANCES: Any = {"xatol": 1e-9, "xrtol": 0.0, "fatol": 1e-9}
 _QUADRATURE, _COARSE = 1e-5, 4  # error of a probability; scores that those of draws are by
 _NUMBERS = 2**22  # held at once
 
@@ -57,7 +59,7 @@ class Quantiles(NamedTuple):
 
 
 class _Cells(NamedTuple):
-    """Cells of z of all points in which F moves: which point, and their ends."""
+    """Cells of z of all values in which F moves: which value, and their ends."""
 
     row: IntArray
     left: FloatArray
@@ -80,28 +82,31 @@ class NewValues:
         self._cdf: ConditionalCdf = np.errstate(over="ignore")(cdf)
         self.f, self._slopes, self._tables = latent_at_scores(mixture)
 
-    def cdf(self, y: FloatArray) -> FloatArray:
-        """P(y_* <= y), both of shape (t,)."""
+    def cdf(self, y: FloatArray, point: IntArray | None = None) -> FloatArray:
+        """P(y_* <= y), y of shape (t,); or of any numbers y at the points of these indices."""
+        point = np.arange(y.size) if point is None else point
         z = _SCORES[::_EVERY]
-        at = self._cdf(y[:, None], self.f[:, ::_EVERY])
+        at = self._cdf(y[:, None], self.f[point, ::_EVERY])
         # At the ends, and where F is as at both ends of a cell.
         found = at[:, 0] * ndtr(z[0]) + at[:, -1] * ndtr(-z[-1])
         rise = np.abs(np.diff(at, axis=1))
         moves = rise > _NOTHING
         found += np.where(moves, 0.0, 0.5 * (at[:, 1:] + at[:, :-1])) @ np.diff(ndtr(z))
-        cells = self._halved(y, at, moves)
+        cells = self._halved(y, point, at, moves)
         middle, width = 0.5 * (cells.left + cells.right), cells.right - cells.left
         nodes = middle[:, None] + width[:, None] * _PLACES
-        f = self._f_at(cells.row[:, None], nodes)
+        f = self._f_at(point[cells.row][:, None], nodes)
         density = np.exp(-0.5 * nodes**2) / np.sqrt(2.0 * np.pi)
         mass = width * ((self._cdf(y[cells.row][:, None], f) * density) @ _SHARES)
         found += np.bincount(cells.row, mass, found.size)
-        for row, table in self._tables.items():
-            own = cells.left[cells.row == row]
-            found[row] = self._of_table(float(y[row]), table, np.concatenate([z, own]))
+        for i in np.flatnonzero(np.isin(point, list(self._tables))):
+            edges = np.concatenate([z, cells.left[cells.row == i]])
+            found[i] = self._of_table(float(y[i]), self._tables[int(point[i])], edges)
         return np.asarray(found)
 
-    def _halved(self, y: FloatArray, at: FloatArray, moves: NDArray[np.bool_]) -> _Cells:
+    def _halved(
+        self, y: FloatArray, point: IntArray, at: FloatArray, moves: NDArray[np.bool_]
+    ) -> _Cells:
         """Cells in which F moves, halved until it moves little."""
         row, k = np.nonzero(moves)
         z = _SCORES[::_EVERY]
@@ -115,7 +120,7 @@ class NewValues:
             row = row[again]
             left, right, low, high = (x[again] for x in (left, right, low, high))
             middle = 0.5 * (left + right)
-            between = self._cdf(y[row], self._f_at(row, middle))
+            between = self._cdf(y[row], self._f_at(point[row], middle))
             left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
             low, high = np.concatenate([low, between]), np.concatenate([between, high])
             row = np.tile(row, 2)
@@ -179,78 +184,60 @@ class NewValues:
         """The least real numbers y with P(y_* <= y) >= p."""
         return self._with_errors(probs, self._real)
 
-    def _with_errors(
-        self, probs: FloatArray, solve: Callable[[FloatArray, FloatArray | None], FloatArray]
-    ) -> Quantiles:
-        p = np.repeat(probs[:, None], self.f.shape[0], axis=1)
-        value = np.stack([solve(x, None) for x in p])
-        doubt = self.errors(value)
+    def _with_errors(self, probs: FloatArray, solve: _Search) -> Quantiles:
+        p = np.repeat(probs, self.f.shape[0])
+        point = np.tile(np.arange(self.f.shape[0]), probs.size)
+        value = solve(p, point, None)
+        doubt = self.errors(value.reshape(probs.size, -1)).ravel()
         sides = (np.clip(p + x, 1e-12, 1.0 - 1e-12) for x in (-doubt, doubt))
-        near = (np.stack([solve(*x) for x in zip(side, value, strict=True)]) for side in sides)
-        return Quantiles(value, *near)
+        each = (value, *(solve(side, point, value) for side in sides))
+        return Quantiles(*(x.reshape(probs.size, -1) for x in each))
 
-    def _whole(self, p: FloatArray, near: FloatArray | None) -> FloatArray:
+    def _whole(self, p: FloatArray, point: IntArray, near: FloatArray | None) -> FloatArray:
         enough = p - _NOTHING
         high = np.zeros(p.size) if near is None else near
         low, step = high - 1.0, 1.0
-        while (above := (self.cdf(low) >= enough) & (low > -_MOST)).any():
+        while (above := (self.cdf(low, point) >= enough) & (low > -_MOST)).any():
             high, low = np.where(above, low, high), np.where(above, low - step, low)
             step *= 2.0
         step = 1.0
-        while (short := (self.cdf(high) < enough) & (high < _MOST)).any():
+        while (short := (self.cdf(high, point) < enough) & (high < _MOST)).any():
             low, high = np.where(short, high, low), np.where(short, high + step, high)
             high, step = np.minimum(high, _MOST), 2.0 * step
         while (high - low > 1.0).any():
             mid = np.floor(0.5 * (low + high))
-            reached = self.cdf(mid) >= enough
+            reached = self.cdf(mid, point) >= enough
             low, high = np.where(reached, low, mid), np.where(reached, mid, high)
             # Neighbours of large numbers may be one float.
             low = np.where(high - low <= 4e-16 * np.abs(high), high - 1.0, low)
         return high
 
-    def _real(self, p: FloatArray, near: FloatArray | None) -> FloatArray:
-        """Between powers of two, then by false positions and bisection: F may have jumps."""
-        side = np.where(self.cdf(np.zeros(p.size)) >= p, -1.0, 1.0)
-        zero = (side < 0) & (self.cdf(np.full(p.size, -(2.0**-_LARGEST_POWER))) < p)
+    def _real(self, p: FloatArray, point: IntArray, near: FloatArray | None) -> FloatArray:
+        """By Chandrupatla's method in the power of two of y: of any scale, and F may have jumps."""
+        from scipy.optimize import elementwise  # a third of a second that few need
 
-        def is_within(power: FloatArray) -> Any:
-            return (self.cdf(side * 2.0**power) >= p) == (side > 0)
+        def off(power: FloatArray, goal: FloatArray, point: FloatArray) -> FloatArray:
+            below = self.cdf(_of_power(power), point.astype(np.intp))
+            # Normal scores are nearly a line.
+            return np.asarray(ndtri(np.clip(below, 1e-15, 1.0 - 1e-15))) - goal
 
-        low, high = (np.full(p.size, x * _LARGEST_POWER) for x in (-1.0, 1.0))
-        if near is not None:
-            power = np.frexp(near)[1].clip(-_LARGEST_POWER + 2.0, _LARGEST_POWER - 2.0)
-            low = np.where(is_within(power - 2.0), low, power - 2.0)
-            high = np.where(is_within(power + 1.0), power + 1.0, high)
-        while ((high - low > 1.0) & ~zero).any():
-            middle = np.floor(0.5 * (low + high))
-            within = is_within(middle)
-            low, high = np.where(within, low, middle), np.where(within, middle, high)
-        ends = side * 2.0**low, side * 2.0**high
-        found = self._between(np.minimum(*ends), np.maximum(*ends), p)
-        return np.where(zero | (low <= -_LARGEST_POWER), 0.0, found)
-
-    def _between(self, low: FloatArray, high: FloatArray, p: FloatArray) -> FloatArray:
-        goal = ndtri(p)
-        below, above = self._score(low) - goal, self._score(high) - goal
-        width = 1e-9 * (high - low)
-        for step in range(_MAX_STEPS):
-            mid = high - above * (high - low) / np.maximum(above - below, 1e-300)
-            # Where F jumps, false positions stay at one end.
-            mid = 0.5 * (low + high) if step % 3 == 2 else mid
-            found = self._score(mid) - goal
-            up = found >= 0
-            # Illinois: the end that stays counts half.
-            below, above = np.where(up, 0.5 * below, found), np.where(up, found, 0.5 * above)
-            moved = np.where(up, high - mid, mid - low)
-            low, high = np.where(up, low, mid), np.where(up, mid, high)
-            if ((np.minimum(moved, high - low) < width) | (np.abs(found) < 1e-9)).all():
-                break
+        start, width = (self._mixture.moments[0][point], 1.0) if near is None else (near, 0.1)
+        power, args = _power_of(start), (ndtri(p), point)
+        ends = elementwise.bracket_root(off, power - width, power + width, args=args).bracket
+        found = elementwise.find_root(off, ends, args=args, tolerances=_TOLERANCES)
         # Before a jump the probability is not reached.
-        return np.where(found >= -1e-6, mid, high)
+        return _of_power(np.where(np.abs(found.f_x) < 1e-6, found.x, found.bracket[1]))
 
-    def _score(self, y: FloatArray) -> FloatArray:
-        """Normal score of P(y_* <= y), nearly a line."""
-        return np.asarray(ndtri(np.clip(self.cdf(y), 1e-15, 1.0 - 1e-15)))
+
+def _power_of(y: FloatArray) -> FloatArray:
+    """The power of two of y, of its sign and increasing: 0 is that of 2^-_LARGEST_POWER."""
+    size = np.log2(np.maximum(np.abs(y), 2.0**-_LARGEST_POWER)) + _LARGEST_POWER
+    return np.asarray(np.copysign(size, y))
+
+
+def _of_power(power: FloatArray) -> FloatArray:
+    size = np.minimum(np.abs(power), 2.0 * _LARGEST_POWER)
+    return np.where(size < 1.0, 0.0, np.copysign(np.exp2(size - _LARGEST_POWER), power))
 
 
 class LatentTable(NamedTuple):

@@ -267,6 +267,8 @@ def interval_estimate(rows: Intervals, n_draws: int, random_seed: Seed) -> Estim
 # An optimiser needs a gradient that is right to a few digits; the value is off by the square.
 EP_TOLERANCE = 1e-4
 _VALUE_TOLERANCE = 1e-2
+# Residual from which on what EP says may be anything, not rough alone.
+_FAR = 10.0
 _MAX_SWEEPS = 100
 # What may be left of the prior's variances besides its leading factor, in units of the least
 # noise; it joins the noise, so that the variances stay as they are.
@@ -361,6 +363,8 @@ class EvidenceByEP:
         return self._last if self._last is not None and self._last.tau.size == size else None
 
     def _keep(self, ep: EPResult) -> None:
+        if not ep.residual < _FAR:
+            raise ArithmeticError(f"EP stopped with residual {ep.residual:.2g}: no evidence.")
         if np.isfinite(ep.log_prob):
             self._last = ep
 

@@ -20,7 +20,12 @@ from pymc_skewgp import _validation as check
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, normalized_weights
-from pymc_skewgp._limits import FUNCTION_BUFFERS, few_blas_threads, refuse_too_many_draws
+from pymc_skewgp._limits import (
+    FUNCTION_BUFFERS,
+    few_blas_threads,
+    progress_of,
+    refuse_too_many_draws,
+)
 from pymc_skewgp._observations.binary import BernoulliLogit, BernoulliProbit
 from pymc_skewgp._observations.comparisons import pair_probability
 from pymc_skewgp._observations.likelihood import Likelihood, as_derivative, as_inputs, as_phase
@@ -147,6 +152,8 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         Weighted draws of u behind the evidence and the predictions.
     random_seed : int, Generator, SeedSequence or None, default 0
         Their seed.
+    progressbar : bool, default True
+        Show progress of what takes seconds: of 4000 rows and more.
 
     Raises
     ------
@@ -203,6 +210,7 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         approximation: automatic.Asked = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
+        progressbar: bool = True,
     ) -> None:
         sets = priors.as_data_sets(X, y, likelihood, weights)
         d = sets[0].X.shape[1]
@@ -224,14 +232,15 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         )
         self._n_draws = check.as_count("n_draws", n_draws)
         check.as_generator(random_seed)  # refuses what is no seed at once
-        self._random_seed = random_seed
+        self._random_seed, self._progressbar = random_seed, progressbar
         _ = prior.latent_cov  # refuses impossible pseudo-points at once
         self._observe(prior, sets, automatic.as_approximation(approximation))
 
     def _observe(self, prior: Prior, sets: tuple[DataSet, ...], asked: automatic.Asked) -> None:
         """Take data, of which nothing is computed yet but what the choice of a prior took."""
         n = sum(data.values.size for data in sets)
-        choice = automatic.chosen(asked, sets, prior)
+        with progress_of(n, "Prior for", self._progressbar):
+            choice = automatic.chosen(asked, sets, prior)
         self._prior, self._asked = replace(prior, approximation=choice.approximation), asked
         self._sets, self._size = sets, n
         vars(self).update(choice.computed)
@@ -281,7 +290,8 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         Under sites, and where many intervals are of nearly one value of f, such as trials: of
         standard normal coordinates of f at the data, in `n_draws` mirrored pairs.
         """
-        return self._fit.latent(self._n_draws, self._random_seed)
+        with progress_of(self._size, "Posterior of", self._progressbar):
+            return self._fit.latent(self._n_draws, self._random_seed)
 
     @cached_property
     def log_marginal_likelihood(self) -> Estimate:
@@ -353,7 +363,8 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         refuse_large(draws, chains, kept or size)
         rng, thin = check.as_generator(random_seed), check.as_count("thin", thin)
         started = time.perf_counter()
-        with few_blas_threads(self._size):
+        bar = progress_of(self._size, "Draws given", self._progressbar)
+        with few_blas_threads(self._size), bar:
             fit = self._fit.of_single_rows if method == "lin_ess" else self._fit
             latent, chosen = fit.equal_draws((chains, draws), method, rng, thin)
             f = fit.draw(latent, chosen, rng, index) if kept is None else None
@@ -410,7 +421,8 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         ...         return np.ones(len(X))
         ...     return np.exp(-0.5 * (X - (X if Xs is None else Xs).T) ** 2)
         >>> x = np.linspace(-3.0, 3.0, 12_000)
-        >>> posterior = SkewGPPosterior(x, x > 0, cov_func=rbf, approximation=Inducing(x[::1500]))
+        >>> points, quiet = Inducing(x[::1500]), {"progressbar": False}
+        >>> posterior = SkewGPPosterior(x, x > 0, cov_func=rbf, approximation=points, **quiet)
         >>> draws = posterior.sample(20, 2, random_seed=1)
         >>> draws["posterior"]["coordinates"].sizes["coordinate"]
         8
@@ -491,16 +503,17 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         probs = output.as_probabilities(quantiles)
         draws, chains = check.as_count("draws", draws, 0), check.as_count("chains", chains)
         refuse_large(draws, chains, new.size * self._fit.n_functions)
-        rng = check.as_generator(random_seed)
-        regression = self._fit.regression(new.X, joint=draws > 0)
-        joint, f = None, None
-        if draws:
-            joint = self._fit.covariance_at(new.X, regression)
-            f = self._fit.draw_at(regression, joint, (chains, draws), rng)
-        marginals = self._marginals(regression, joint)
-        return output.predictions_tree(
-            self._sets, new, marginals, f, probs, rng, self._attributes(self.latent)
-        )
+        rng, latent = check.as_generator(random_seed), self.latent
+        with progress_of(new.size, "Predictions at", self._progressbar):
+            regression = self._fit.regression(new.X, joint=draws > 0)
+            joint, f = None, None
+            if draws:
+                joint = self._fit.covariance_at(new.X, regression)
+                f = self._fit.draw_at(regression, joint, (chains, draws), rng)
+            marginals = self._marginals(regression, joint)
+            return output.predictions_tree(
+                self._sets, new, marginals, f, probs, rng, self._attributes(latent)
+            )
 
     def _new_rows(self, Xnew: ArrayLike, own: RowNumbers) -> NewRows:
         kinds = [data.likelihood for data in self._sets]

@@ -194,6 +194,19 @@ def test_smooth_kernels_and_impossible_parameters():
         LikelihoodFamily(lk.NegativeBinomial(1.0), ("alpha",)).at(y, [np.array(-1.0)])
 
 
+def test_evidence_by_ep_is_below_the_largest_likelihood():
+    """No evidence is more than that; EP that is far from any fixed point says a million nats."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2.0, 2.0, 80)
+    t = np.exp(1.0 - 0.7 * x) * rng.weibull(2.0, 80)
+    data, by_ep = lk.Weibull(1.0).as_data(t, 80), EvidenceByEP()
+    family = LikelihoodFamily(lk.Weibull(1.0), ("sigma",))
+    for ls, eta, own in ((5.0, 8.0, 0.5), (0.87, 1.0, 6e-4)):  # the second begins at the first
+        cov = eta**2 * np.exp(-0.5 * ((x[:, None] - x) / ls) ** 2)
+        found = by_ep(terms_of(np.ones(80), cov), family.at(data, [np.array(own)])).value
+        assert found < np.sum(-np.log(own * t) - 1.0)
+
+
 def log_laplace_evidence(cov, mean, y, rates):
     """Of two values of f: over the second in closed form, over the first by Gauss and Legendre.
 

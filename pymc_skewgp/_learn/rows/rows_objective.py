@@ -62,7 +62,9 @@ from pymc_skewgp._observations.likelihood import Likelihood, as_inputs
 from pymc_skewgp._posterior import dask_blocks, features
 from pymc_skewgp._posterior.automatic import (
     FEW_ROWS,
+    LIMIT,
     MANY_ROWS,
+    MOST_ROWS,
     automatic,
     loss_of_fit,
     warn_of_loss,
@@ -433,7 +435,10 @@ def rows_objective(graph: LatentGraph, objective: Objective) -> RowsObjective:
     )
 
 
-# What the prior that "auto" learns hyperparameters with loses, where they were found.
+# What the prior that "auto" learns hyperparameters with loses, where they were found: in a few
+# neighbourhoods first, which may see a thirtieth of it, and on all rows where that is not next to
+# none.
+_NONE = 1e-3
 
 
 def warn_of_learnt(data: Any, run: Any, stacklevel: int) -> None:
@@ -465,7 +470,10 @@ def warn_of_loss_at(
     fit = posterior._fit
     if isinstance(fit, FiniteRankFit):  # a warning is not to take longer than the search
         prior = replace(posterior.prior, approximation=None)
-        loss = loss_of_fit(fit, prior, of_more=FEW_ROWS)
+        for most in (FEW_ROWS, MOST_ROWS):
+            loss = loss_of_fit(fit, prior, most_rows=most, of_more=FEW_ROWS)
+            if loss is None or loss.largest < _NONE * LIMIT:
+                break
         warn_of_loss(approximation, loss, stacklevel + 1)
 
 

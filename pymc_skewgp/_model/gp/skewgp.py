@@ -315,6 +315,7 @@ class SkewGP:
         weights: ArrayLike | None = None,
         n_draws: int = 1024,
         random_seed: Seed = 0,
+        progressbar: bool = True,
     ) -> SkewGPPosterior:
         """Exact posterior given data, by default binary labels under a probit likelihood.
 
@@ -344,6 +345,8 @@ class SkewGP:
             Weighted draws behind the evidence and the predictions.
         random_seed : int, Generator, SeedSequence or None, default 0
             Their seed.
+        progressbar : bool, default True
+            Show progress of what takes seconds: of 4000 rows and more.
 
         Returns
         -------
@@ -364,7 +367,7 @@ class SkewGP:
             log probability in PyMC.
         """
         options = {"coregion": coregion, "weights": weights}
-        options |= {"n_draws": n_draws, "random_seed": random_seed}
+        options |= {"n_draws": n_draws, "random_seed": random_seed, "progressbar": progressbar}
         return posterior_of(self, X, y, likelihood, as_point(point), **options)
 
     def marginal_likelihood(

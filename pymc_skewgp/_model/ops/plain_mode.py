@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pytensor import config, scalar
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
+from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, equal_computations
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
@@ -387,9 +388,10 @@ def _outputs(node: Any, inputs: list[Any]) -> list[Any]:
 
 
 def inlined(graph: Any) -> Any:
-    """A graph without operations that are graphs of their own.
+    """A graph without operations that are graphs of their own, and without views of variables.
 
-    For a batch of inputs PyTensor would run these in Python, one by one.
+    For a batch of inputs PyTensor would run these in Python, one by one; and log(1 - p) is not
+    stable where p is a view, of a ``pm.Deterministic``, of a logistic function.
     """
     found: dict[Any, Any] = {}
     for node in io_toposort([], [graph]):
@@ -398,6 +400,8 @@ def inlined(graph: Any) -> Any:
             inner = node.op.fgraph.unfreeze()
             outputs = clone_replace(inner.outputs, dict(zip(inner.inputs, inputs, strict=True)))
             outputs = [inlined(x) for x in outputs]
+        elif type(node.op) is ViewOp:
+            outputs = inputs
         elif any(v in found for v in node.inputs):
             outputs = node.clone_with_new_inputs(inputs, strict=False).outputs
         else:

@@ -9,8 +9,16 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
 from pytensor.conditional.op import ifelse
+from pytensor.graph.replace import vectorize_graph
+from scipy.special import log_expit
 
-from pymc_skewgp._model.ops.plain_mode import PLAIN, PLAIN_LOOPS, PlainLinker, plain_function
+from pymc_skewgp._model.ops.plain_mode import (
+    PLAIN,
+    PLAIN_LOOPS,
+    PlainLinker,
+    inlined,
+    plain_function,
+)
 
 # Graphs as they are written: rewrites would leave little of them.
 OWN, PEER = Mode(PlainLinker(), optimizer=None), Mode("py", optimizer=None)
@@ -180,3 +188,14 @@ def test_inputs_of_one_graph_in_another_order():
     difference = a - b
     assert plain_function([a, b], difference)(3.0, 1.0) == 2.0
     assert plain_function([b, a], difference)(3.0, 1.0) == -2.0
+
+
+def test_a_small_probability_under_a_name_is_stable():
+    """As pm.Deterministic names it: 1 - p of numbers in double precision would err by 1e-3."""
+    with pm.Model():
+        eta = pm.Flat("eta", shape=3)
+        p = pm.Deterministic("p", pm.math.invlogit(eta))
+    graph = pm.logp(pm.Bernoulli.dist(p), np.array([0, 0, 1]))
+    block, values = pt.dmatrix("block"), np.array([[24.1, 30.0, 1.0], [-2.0, 35.0, -40.0]])
+    found = plain_function([block], vectorize_graph(inlined(graph), {eta: block}))(values)
+    np.testing.assert_allclose(found, log_expit(values * [-1, -1, 1]), rtol=1e-13)  # round-off
