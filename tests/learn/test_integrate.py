@@ -213,7 +213,8 @@ class TestProbit:
 
     def test_prediction(self, labels):
         _, gp, X, y = self.model(2)
-        dt = integrate(gp, X, y, Xnew=X3[2:, None], random_seed=4, **FEW)
+        # The index of the tail is .66 by quadrature: a few hundred points may say more than .7.
+        dt = integrate(gp, X, y, Xnew=X3[2:, None], random_seed=4, **QUIET)
         found = dt["posterior"].attrs
         assert agrees(found["log_evidence"], labels["two"], found["log_evidence_se"])
         p = dt["predictions"]["p"].values

@@ -351,12 +351,12 @@ class WeightedPoints:
 
     def resampled(self, count: int, rng: np.random.Generator) -> IntArray:
         """Indices of `count` of them with equal weights, as evenly spread as they are."""
-        order = in_cells(self.x)
+        order = _in_cells(self.x)
         order = order[np.argsort(self.pattern[order], kind="stable")]
         return order[systematic_resample(self.log_weights[order], count, rng)]
 
 
-def in_cells(x: FloatArray) -> IntArray:
+def _in_cells(x: FloatArray) -> IntArray:
     """Order of rows by halves along each column in turn, and halves of these.
 
     What of the weights resampling moves from a row goes to a neighbour of it.
@@ -471,7 +471,7 @@ class ExactPoints(NamedTuple):
         new = more([self.points[u] for u in few], lacking[few].tolist())
         for u, own in zip(few, new, strict=True):
             at_hand[u] = np.concatenate([at_hand[u], own])
-        f = np.empty((index.size, at_hand[0].shape[1]))
+        f: FloatArray = np.empty((index.size, at_hand[0].shape[1]))
         order = np.argsort(index.ravel(), kind="stable")
         f[order] = np.concatenate([own[:n] for own, n in zip(at_hand, wanted, strict=True)])
         f = f.reshape(*index.shape, -1)

@@ -15,7 +15,7 @@ from xarray import DataTree
 
 from pymc_skewgp._learn import problem
 from pymc_skewgp._learn.averaging import model_functions as named
-from pymc_skewgp._learn.averaging.points import EqualDraws, Task, in_cells
+from pymc_skewgp._learn.averaging.points import EqualDraws, Task
 from pymc_skewgp._learn.coordinates import Coordinates, Pattern, Point, Searched, free_variable
 from pymc_skewgp._learn.factor_evidence import operations_of_draws
 from pymc_skewgp._learn.objective import CompiledLogPrior, Objective, compile_objective
@@ -41,8 +41,6 @@ from pymc_skewgp._validation import FloatArray
 
 # A prior is drawn from where so many draws are all finite.
 _TRIED = 32
-# Draws for each that is taken, so that these are spread evenly.
-_SPARE = 8
 
 
 class PriorDraws:
@@ -81,15 +79,13 @@ class PriorDraws:
         return self
 
     def draw(self, count: int) -> FloatArray:
-        """Rows, one from each part of many more; the few that are not finite are drawn again."""
+        """Rows; the few that are not finite are drawn again."""
         rows: list[FloatArray] = []
-        while len(rows) < _SPARE * count:
+        while len(rows) < count:
             row = self.row()
             if np.isfinite(row).all():
                 rows.append(row)
-        x = np.array(rows).reshape(_SPARE * count, self._size)
-        each = _SPARE * np.arange(count) + self._rng.integers(_SPARE, size=count)
-        return self._rng.permutation(x[in_cells(x)[each]])
+        return np.array(rows).reshape(count, self._size)
 
     def row(self) -> FloatArray:
         """One draw; not finite where a vague prior is beyond double precision."""
