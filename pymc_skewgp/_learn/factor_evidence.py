@@ -18,6 +18,7 @@ from pymc_skewgp._gaussian.blocks.pairs import singles_side_by_side
 from pymc_skewgp._gaussian.blocks.rows import Pattern
 from pymc_skewgp._gaussian.blocks.several import fit_several, sites_together
 from pymc_skewgp._gaussian.coordinate_gaussian import (
+    CoordinateGaussian,
     SiteMarginals,
     coordinate_gaussian,
 )
@@ -241,6 +242,14 @@ def _stacked(each: Sequence[FactorTerms]) -> FactorTerms:
     return FactorTerms(*map(np.stack, zip(*wide, strict=True)))
 
 
+def _drawn_exactly(
+    gaussian: CoordinateGaussian, log_prob: float, rng: np.random.Generator, n_draws: int
+) -> tuple[FloatArray, FloatArray, Estimate]:
+    """Of rows that are all points, whose Gaussian is the posterior: draws, weights, evidence."""
+    c = gaussian.of_white(rng.standard_normal((gaussian.mean.size, n_draws))).T
+    return c, np.zeros(n_draws), Estimate(float(log_prob), 0.0, 1.0, -np.inf)
+
+
 class _RowsTogether:
     """Rows and sites of several hyperparameters, one after the other: `TiltedMoments` of all."""
 
@@ -302,12 +311,14 @@ class _RowsTogether:
             if self.own.size:
                 gaussian = self.own.beside(gaussian, factor, tau[p], nu[p])
             gaussians.append(gaussian)
+        drawn: Iterable[tuple[FloatArray, FloatArray, Estimate]]
         drawn = singles_side_by_side(gaussians, self.factor, self._log_prob, n_pairs, rngs)
+        if self._exact:
+            each = zip(gaussians, fits.log_prob, rngs, strict=True)
+            drawn = (_drawn_exactly(*own, n_pairs) for own in each)
         found: list[Drawn | None] = []
         for p, (c, log_weights, quality) in enumerate(drawn):
             draws = self.own.in_order(c)[:, : self._terms[p].factor.shape[1]]
-            if self._exact:
-                quality = Estimate(float(fits.log_prob[p]), 0.0, 1.0, -np.inf)
             error = float(np.hypot(quality.std_error, unseen[p]))
             good = quality.relative_ess >= DEFAULT.draws.accept and unseen[p] <= LARGEST_UNSEEN
             own = Drawn(quality._replace(std_error=error), draws, log_weights)
@@ -482,9 +493,7 @@ def drawn_alone(
     if sites is None and np.isfinite(terms.value).all():
         rows = rows_of(terms, None, start)
         ep = rows.fit(VALUE_TOLERANCE)
-        gaussian = rows.whole(ep)
-        c = gaussian.of_white(rng.standard_normal((gaussian.mean.size, n_draws))).T
-        found, log_weights = Estimate(ep.log_prob, 0.0, 1.0, -np.inf), np.zeros(n_draws)
+        c, log_weights, found = _drawn_exactly(rows.whole(ep), ep.log_prob, rng, n_draws)
     else:
         rows, sampler = factor_sampler(terms, sites, start)
         if on_collapse is not None and sites and sites.several and sampler.collapsed:

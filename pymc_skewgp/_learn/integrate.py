@@ -60,7 +60,12 @@ def integrate(
     were drawn from. At
     `n_evidences` of them, drawn with equal weights, the exact evidence is then estimated without
     bias, and its ratio to EP's is a further weight: EP's error is gone. The same run of the sampler
-    draws f there, exactly.
+    draws f there, exactly. Up to three coordinates the points are spread evenly, by randomised
+    quasi-Monte Carlo: over seeds the mean of a hyperparameter varies by less than ArviZ's
+    ``mcse_mean``, which is that of draws.
+
+    What was read of a model, and compiled, is kept with it: a second call begins at once, unless
+    its variables, coordinates or data have changed.
 
     With f go Gaussian variables that it is jointly Gaussian with: effects beside it in a model, and
     coefficients of a ``mean_func`` that is affine in them. They are drawn with it, and are no

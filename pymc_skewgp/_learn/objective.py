@@ -72,7 +72,10 @@ class CompiledTerms:
         self._log_constant = pt.as_tensor_variable(graph.log_constant)
         self._inputs = inputs
         parameters = [x for part in sites for x in part.parameters]
-        self._of_sites = plain_function(inputs, [x for part in sites for x in part.graphs])
+        of_sites = [x for part in sites for x in part.graphs]
+        self._of_sites = plain_function(inputs, of_sites)
+        self._are_fixed = set(inputs).isdisjoint(graph_inputs(of_sites))
+        self._fixed: SitesGiven | None = None
         outputs = [*graph, *parameters]
         weights = [output.type() for output in outputs]
         weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
@@ -103,10 +106,13 @@ class CompiledTerms:
         ValueError
             For parameters that are impossible.
         """
-        if not self._sites:
-            return None
+        if not self._sites or self._fixed is not None:
+            return self._fixed
         arguments = self._coordinates.arguments(point)
-        return sites_at(self._sites, self._of_sites(*arguments, *batch))
+        found = sites_at(self._sites, self._of_sites(*arguments, *batch))
+        if self._are_fixed:
+            self._fixed = found
+        return found
 
     def pull_back(
         self, point: Point, batch: Batch, wrt: Terms, in_parameters: Sequence[FloatArray] = ()

@@ -8,7 +8,7 @@ from xarray import DataTree
 
 import pymc_skewgp as sg
 from pymc_skewgp._learn.averaging import model_functions as module
-from pymc_skewgp._learn.averaging.model_functions import log_likelihoods
+from pymc_skewgp._learn.averaging.model_functions import LogLikelihoods
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 
 
@@ -36,7 +36,7 @@ def test_those_of_pymc(drawn, n_values, monkeypatch):
     tree = DataTree.from_dict({"posterior": trace})
     options = {"model": model, "progressbar": False, "compile_kwargs": {"mode": PLAIN}}
     expected = pm.compute_log_likelihood(tree, extend_inferencedata=False, **options)
-    found = log_likelihoods(model, trace)
+    found = LogLikelihoods(model)(trace)
     assert set(found.coords) == set(expected.coords)
     for name in ("y", "vector", "apart"):
         assert found[name].dims == expected[name].dims
@@ -47,7 +47,7 @@ def test_those_of_pymc(drawn, n_values, monkeypatch):
 
     monkeypatch.setattr(module, "vectorize_graph", refuse)
     # One by one where there is no other way: sums in another order.
-    np.testing.assert_allclose(log_likelihoods(model, trace)["y"], expected["y"], rtol=1e-12)
+    np.testing.assert_allclose(LogLikelihoods(model)(trace)["y"], expected["y"], rtol=1e-12)
 
 
 def test_constants_in_single_precision():
@@ -60,5 +60,5 @@ def test_constants_in_single_precision():
     draws = {"f": rng.normal(size=(40, 3)), "alpha": values[:, 0]}
     mean = np.exp(draws["f"])
     expected = stats.nbinom.logpmf(y, values, values / (values + mean))
-    found = log_likelihoods(model, module.as_dataset(model, {k: x[None] for k, x in draws.items()}))
+    found = LogLikelihoods(model)(module.as_dataset(model, {k: x[None] for k, x in draws.items()}))
     np.testing.assert_allclose(found["y"].values[0], expected, rtol=1e-10)

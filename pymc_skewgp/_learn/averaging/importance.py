@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
-from scipy.special import gammaincinv, gammaln, logsumexp, ndtri
+from scipy.special import gammaln, logsumexp, stdtr, stdtrit
 
 from pymc_skewgp._gaussian.linalg import symmetric
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights, relative_ess, uniform_points
@@ -51,8 +51,10 @@ _SPREAD = 0.8
 _TEMPERINGS = 30
 # Smallest eigenvalue of a covariance, relative to the largest.
 _LEAST_EIGENVALUE = 1e-8
-# Quantiles beyond which a scale of 0 or infinity would come out.
-_EDGE = 1e-12
+# Coordinates up to which each draw is a smooth function of its uniform numbers.
+_MOST_SMOOTH = 3
+# Quantiles beyond which infinity would come out, to what they are found, in so many steps at most.
+_EDGE, _TO, _STEPS = 1e-12, 1e-9, 60
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ class IntegrationSettings:
     many_rows_evidences: int = 32
     most_coordinates: int = 5
     most_rows_of_chains: int = sys.maxsize
-    n_points: int = 192
-    points_per_coordinate: int = 48
+    n_points: int = 128
+    points_per_coordinate: int = 64
     enough: int = 320
     more_rounds: int = 12
     least_ess: float = 0.15
@@ -162,8 +164,8 @@ class StudentMixture:
 
     @property
     def n_uniforms(self) -> int:
-        """Uniform numbers behind one draw: the component, the scale, and each coordinate."""
-        return self.means.shape[1] + 2
+        """Uniform numbers behind one draw: one a coordinate, and the component where many are."""
+        return self.means.shape[1] + (self.means.shape[1] > _MOST_SMOOTH)
 
     def log_density(self, x: FloatArray) -> FloatArray:
         """At the rows of `x`."""
@@ -180,12 +182,32 @@ class StudentMixture:
         return value, gradient
 
     def draw(self, uniforms: FloatArray) -> FloatArray:
-        """Rows, one for each column of `uniforms`, (D + 2, N)."""
-        component = np.searchsorted(np.cumsum(self.weights[:-1]), uniforms[0], side="right")
-        # Chi squared over its degrees of freedom.
-        scale = gammaincinv(0.5 * self.df, np.clip(uniforms[1], _EDGE, 1.0 - _EDGE))
-        white = ndtri(uniforms[2:]).T / np.sqrt(scale * 2.0 / self.df)[:, None]
-        return self.means[component] + np.einsum("nij,nj->ni", self.chols[component], white)
+        """Rows, one for each column of `uniforms`, `n_uniforms` x N.
+
+        Of few coordinates each is the quantile given those before it (Rosenblatt 1952): points that
+        are spread evenly over the cube stay so, and the error of a mean falls faster than that of
+        independent draws. Of many the component comes first.
+        """
+        means, chols, log_shares = self.means, self.chols, np.log(self.weights)
+        d, n = means.shape[1], uniforms.shape[1]
+        means, chols, log_shares = means[:, None], chols[:, None], log_shares[:, None]
+        if d > _MOST_SMOOTH:
+            own = np.searchsorted(np.cumsum(self.weights[:-1]), uniforms[0], side="right")
+            means, chols, log_shares = self.means[own][None], self.chols[own][None], np.zeros(1)
+            uniforms = uniforms[1:]
+        x, white = np.empty((n, d)), np.zeros((len(means), n, d))
+        square = np.zeros((len(means), n))
+        for j, u in enumerate(np.clip(uniforms, _EDGE, 1.0 - _EDGE)):
+            # A t given some of its coordinates is one of more degrees of freedom.
+            df = self.df + j
+            place = means[..., j] + np.einsum("...j,...j->...", chols[..., j, :j], white[..., :j])
+            scale = chols[..., j, j] * np.sqrt((self.df + square) / df)
+            x[:, j] = _quantile(u, log_shares, place, scale, df)
+            z = (x[:, j] - place) / scale
+            log_shares = log_shares - 0.5 * (df + 1.0) * np.log1p(z**2 / df) - np.log(scale)
+            white[..., j] = (x[:, j] - place) / chols[..., j, j]
+            square += white[..., j] ** 2
+        return x
 
     def fitted(
         self, x: FloatArray, weights: FloatArray, widen: float, steps: int, least: float
@@ -237,6 +259,32 @@ class StudentMixture:
         distances = np.array(squares)
         joint = heads[:, None] - 0.5 * (df + d) * np.log1p(distances / df)
         return joint, (df + d) / (df + distances)
+
+
+def _quantile(
+    u: FloatArray, log_shares: FloatArray, places: FloatArray, scales: FloatArray, df: float
+) -> FloatArray:
+    """Of mixtures of Student t distributions, (K, N): one for each of the levels `u`, by Newton."""
+    shares = np.exp(log_shares - logsumexp(log_shares, axis=0)) + np.zeros_like(places)
+    ends = places + scales * stdtrit(df, u)
+    low, high = ends.min(axis=0), ends.max(axis=0)  # between those of the components
+    found = np.clip((shares * ends).sum(axis=0), low, high)
+    constant = gammaln(0.5 * (df + 1.0)) - gammaln(0.5 * df) - 0.5 * np.log(df * np.pi)
+    left = np.arange(u.size if len(ends) > 1 else 0)
+    for _ in range(_STEPS):
+        if not left.size:
+            break
+        x, own, scale = found[left], shares[:, left], scales[:, left]
+        z = (x - places[:, left]) / scale
+        off = (own * stdtr(df, z)).sum(axis=0) - u[left]
+        low[left] = np.where(off < 0.0, x, low[left])
+        high[left] = np.where(off > 0.0, x, high[left])
+        density = np.exp(constant - 0.5 * (df + 1.0) * np.log1p(z**2 / df)) / scale
+        x = x - off / (own * density).sum(axis=0)
+        inside = (low[left] < x) & (x < high[left])
+        found[left] = np.where(inside, x, 0.5 * (low[left] + high[left]))
+        left = left[np.abs(off) > _TO]
+    return found
 
 
 def _root(matrix: FloatArray) -> FloatArray:
@@ -304,11 +352,12 @@ class AdaptiveImportance:
         return len(self._rounds)
 
     def round(self, n_points: int = 0) -> WeightedPoints:
-        """Another round, of `n_points` or more; all points so far, with their weights.
+        """Another round, of about `n_points` or more; all points so far, with their weights.
 
         They are from a mixture that those before are used to fit.
         """
-        each = -(-max(n_points, self._least) // _REPLICATES)
+        # A power of two: fewer of Sobol's points are not as evenly spread, by far.
+        each = 2 ** round(np.log2(max(n_points, self._least, _REPLICATES) / _REPLICATES))
         if self._rounds:
             self._mixtures.append(self._fitted())
         mixture = self._mixtures[-1]

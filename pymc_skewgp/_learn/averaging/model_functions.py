@@ -46,7 +46,10 @@ _TOGETHER = 64
 
 
 def at_draws(
-    graphs: Sequence[Any], given: Mapping[Any, NDArray[Any]], rng: np.random.Generator | None = None
+    graphs: Sequence[Any],
+    given: Mapping[Any, NDArray[Any]],
+    rng: np.random.Generator | None = None,
+    known: "dict[tuple[Any, ...], _SideBySide] | None" = None,
 ) -> list[NDArray[Any]]:
     """Values of graphs, a draw each: shapes (N, ...).
 
@@ -57,17 +60,22 @@ def at_draws(
         Draws of their inputs, one at least.
     rng : numpy.random.Generator, optional
         Where random variables are in the graphs: drawn anew for each draw.
+    known : dict, optional
+        What was compiled of the same graphs, by the inputs that many draws share.
     """
     size = len(next(iter(given.values())))
     draws = {x: values.astype(x.dtype, copy=False) for x, values in given.items()}
-    function = None
+    function, known = None, {} if known is None else known
     if rng is None:
+        shared = tuple(x for x, values in draws.items() if _many_are_equal(values))
         with suppress(NotImplementedError):  # sparse arrays, say
-            function = _SideBySide(graphs, draws)
+            function = known.get(shared) or _SideBySide(graphs, list(draws), shared)
+            known[shared] = function
     if function is None:
         single = _one_by_one(graphs, given, list(draws.values()), rng)
         return [np.stack(x) for x in zip(*single, strict=True)]
-    blocks = [function(slice(i, i + _TOGETHER)) for i in range(0, size, _TOGETHER)]
+    parts = (slice(i, i + _TOGETHER) for i in range(0, size, _TOGETHER))
+    blocks = [function({x: every[part] for x, every in draws.items()}) for part in parts]
     return [
         np.broadcast_to(parts[0], (size, *parts[0].shape)) if fixed else np.concatenate(parts)
         for fixed, parts in zip(function.fixed, zip(*blocks, strict=True), strict=True)
@@ -86,18 +94,16 @@ class _SideBySide:
         Which of the graphs depend on no input.
     """
 
-    def __init__(self, graphs: Sequence[Any], draws: Mapping[Any, NDArray[Any]]) -> None:
-        self._draws = draws
-        self._shared = [x for x, values in draws.items() if _many_are_equal(values)]
-        self._held = held = _held(graphs, draws, self._shared)
-        self._first = _many_at_once(held, self._shared)[0] if held else None
-        inputs = {x: x.type(x.name) for x in held}
+    def __init__(self, graphs: Sequence[Any], inputs: Sequence[Any], shared: Sequence[Any]) -> None:
+        self._shared = shared
+        self._held = held = _held(graphs, inputs, shared)
+        self._first = _many_at_once(held, shared)[0] if held else None
+        new = {x: x.type(x.name) for x in held}
         self._rest, self.fixed = _many_at_once(
-            clone_replace(list(graphs), inputs), [*draws, *inputs.values()]
+            clone_replace(list(graphs), new), [*inputs, *new.values()]
         )
 
-    def __call__(self, some: slice) -> list[NDArray[Any]]:
-        values = {x: every[some] for x, every in self._draws.items()}
+    def __call__(self, values: Mapping[Any, NDArray[Any]]) -> list[NDArray[Any]]:
         known: list[NDArray[Any]] = []
         if self._first is not None:
             own = [values[x] for x in self._shared]
@@ -258,20 +264,30 @@ def _groups(
 # Log likelihood of each observation at the draws of a model, many draws in one call.
 
 
-def log_likelihoods(model: pm.Model, trace: Dataset) -> Dataset:
+class LogLikelihoods:
     """As `pm.compute_log_likelihood`, which calls a function for every draw."""
-    with without_initial_values(model), warnings.catch_warnings():
-        # PyMC warns of copies whose GP objects would make variables of the old model: of this one
-        # they make none.
-        warnings.filterwarnings("ignore", "Detected variables likely created by GP", UserWarning)
-        plain = remove_value_transforms(model)
-    observed = plain.observed_RVs
-    drawn = [rv for rv in plain.free_RVs if rv.name in trace]  # others are predictions
-    given = {plain.rvs_to_values[rv]: x for rv, x in flat_draws(trace, drawn).items()}
-    found = by_chain(trace, observed, at_draws(plain.logp(vars=observed, sum=False), given))
-    coords, dims = of_pymc.coords_and_dims_for_inferencedata(plain)
-    where: dict[str, Any] = {"chain": trace.chain, "draw": trace.draw}
-    return named_dataset("log_likelihood", found, dims, {**coords, **where})
+
+    def __init__(self, model: pm.Model) -> None:
+        with without_initial_values(model), warnings.catch_warnings():
+            # PyMC warns of copies whose GP objects would make variables of the old model: of this
+            # one they make none.
+            warnings.filterwarnings(
+                "ignore", "Detected variables likely created by GP", UserWarning
+            )
+            self._plain = remove_value_transforms(model)
+        self._graphs = self._plain.logp(vars=self._plain.observed_RVs, sum=False)
+        self._known: dict[tuple[Any, ...], _SideBySide] = {}
+
+    def __call__(self, trace: Dataset) -> Dataset:
+        """At the draws of a trace."""
+        plain = self._plain
+        drawn = [rv for rv in plain.free_RVs if rv.name in trace]  # others are predictions
+        given = {plain.rvs_to_values[rv]: x for rv, x in flat_draws(trace, drawn).items()}
+        values = at_draws(self._graphs, given, known=self._known)
+        found = by_chain(trace, plain.observed_RVs, values)
+        coords, dims = of_pymc.coords_and_dims_for_inferencedata(plain)
+        where: dict[str, Any] = {"chain": trace.chain, "draw": trace.draw}
+        return named_dataset("log_likelihood", found, dims, {**coords, **where})
 
 
 # Draws at which the likelihood is compared, and what round-off may do to it: log of one less a
@@ -298,6 +314,10 @@ class ModelFunctions:
             None if block is None else _BlockFunctions(model, block, design)
             for block, design in zip(collapsed.blocks, collapsed.designs, strict=True)
         ]
+
+    @cached_property
+    def _log_likelihoods(self) -> LogLikelihoods:
+        return LogLikelihoods(self._model)
 
     @property
     def size(self) -> int:
@@ -327,7 +347,7 @@ class ModelFunctions:
         trace = trace.merge(as_dataset(model, values))
         trace = with_predictions(model, trace, self._predicted, rng)
         trace = with_deterministics(model, trace)
-        likelihood = log_likelihoods(model, trace)
+        likelihood = self._log_likelihoods(trace)
         self._check_likelihood(points, draws, likelihood)
         return DataTree.from_dict({"posterior": trace, "log_likelihood": likelihood, **data})
 

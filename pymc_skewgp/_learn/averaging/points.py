@@ -350,8 +350,22 @@ class WeightedPoints:
         return found._replace(std_error=error, pareto_k=tail, relative_ess=ess)
 
     def resampled(self, count: int, rng: np.random.Generator) -> IntArray:
-        """Indices of `count` of them with equal weights."""
-        return systematic_resample(self.log_weights, count, rng)
+        """Indices of `count` of them with equal weights, as evenly spread as they are."""
+        order = _in_cells(self.x)
+        order = order[np.argsort(self.pattern[order], kind="stable")]
+        return order[systematic_resample(self.log_weights[order], count, rng)]
+
+
+def _in_cells(x: FloatArray) -> IntArray:
+    """Order of rows by halves along each column in turn, and halves of these.
+
+    What of the weights resampling moves from a row goes to a neighbour of it.
+    """
+    order = np.arange(len(x))
+    for level in range(len(x).bit_length() if x.shape[1] else 0):
+        cell = (np.arange(order.size) << level) // order.size
+        order = order[np.lexsort((x[order, level % x.shape[1]], cell))]
+    return order
 
 
 def joined(parts: Sequence[WeightedPoints]) -> WeightedPoints:
@@ -445,12 +459,11 @@ class ExactPoints(NamedTuple):
         suffice, `more` are made.
         """
         blocks = _dealt(self.entries, chains, rng)
-        index = np.stack(
-            [
-                block[np.sort(systematic_resample(self.log_ratio[block], draws, rng))]
-                for block in blocks
-            ]
-        )
+        index = np.empty((chains, draws), dtype=np.intp)
+        for row, block in zip(index, blocks, strict=True):
+            order = np.argsort(block)  # along the path: see `WeightedPoints.resampled`
+            chosen = order[systematic_resample(self.log_ratio[block[order]], draws, rng)]
+            row[:] = block[np.sort(chosen)]
         at_hand = [x.f for x in self.found]
         wanted = np.bincount(index.ravel(), minlength=len(self.points))
         lacking = wanted - [len(own) for own in at_hand]
@@ -458,7 +471,7 @@ class ExactPoints(NamedTuple):
         new = more([self.points[u] for u in few], lacking[few].tolist())
         for u, own in zip(few, new, strict=True):
             at_hand[u] = np.concatenate([at_hand[u], own])
-        f = np.empty((index.size, at_hand[0].shape[1]))
+        f: FloatArray = np.empty((index.size, at_hand[0].shape[1]))
         order = np.argsort(index.ravel(), kind="stable")
         f[order] = np.concatenate([own[:n] for own, n in zip(at_hand, wanted, strict=True)])
         f = f.reshape(*index.shape, -1)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,8 @@ from pymc_skewgp._model.gp.latent_draws import LatentDraws, LatentGivenData, lat
 from pymc_skewgp._model.gp.process import as_input_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.gp.variables import DataOfModel, data_of_model
-from pymc_skewgp._model.graph.collapsed import Collapsed, collapse_model
+from pymc_skewgp._model.graph.collapsed import Collapsed, parts_of_model
+from pymc_skewgp._model.graph.kept import kept_with
 from pymc_skewgp._model.graph.members import in_covariance_coordinates
 from pymc_skewgp._model.ops.plain_mode import PLAIN, untraced
 from pymc_skewgp._observations.likelihood import as_inputs
@@ -52,7 +53,6 @@ class PriorDraws:
     coordinates : Coordinates
     pattern : tuple
         Of the binary ones.
-    rng : numpy.random.Generator
 
     Raises
     ------
@@ -60,18 +60,23 @@ class PriorDraws:
         For a prior that cannot be drawn from.
     """
 
-    def __init__(
-        self, coordinates: Coordinates, pattern: Pattern, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, coordinates: Coordinates, pattern: Pattern) -> None:
         model, self._pattern = coordinates.model, pattern
+        self._size = sum(int(np.prod(shape, dtype=int)) for shape in coordinates.shapes)
         rvs = [model.values_to_rvs[value] for value in coordinates.continuous]
         self._log_prior = CompiledLogPrior(coordinates, model.logp(vars=rvs, jacobian=True))
         free = [free_variable(model, rv) for rv in rvs]
         values = zip(coordinates.binary, coordinates.binary_values(pattern), strict=True)
         known = {model.values_to_rvs[x]: pt.constant(value, dtype=x.dtype) for x, value in values}
         drawn = clone_replace(free, known)
-        self._rng, self._generators = rng, find_rng_nodes(drawn)
-        self._draw = compile_graph([], drawn, random_seed=int(rng.integers(2**31)), mode=PLAIN)
+        self._generators = find_rng_nodes(drawn)
+        self._draw = compile_graph([], drawn, random_seed=0, mode=PLAIN)
+
+    def seeded(self, rng: np.random.Generator) -> "PriorDraws":
+        """The same: its draws are by these random numbers from here on."""
+        self._rng = rng
+        reseed_rngs(self._generators, int(rng.integers(2**31)))
+        return self
 
     def draw(self, count: int) -> FloatArray:
         """Rows; the few that are not finite are drawn again."""
@@ -80,7 +85,7 @@ class PriorDraws:
             row = self.row()
             if np.isfinite(row).all():
                 rows.append(row)
-        return np.array(rows).reshape(count, -1)
+        return np.array(rows).reshape(count, self._size)
 
     def row(self) -> FloatArray:
         """One draw; not finite where a vague prior is beyond double precision."""
@@ -97,11 +102,20 @@ class PriorDraws:
 
 
 def prior_draws(
-    coordinates: Coordinates, pattern: Pattern, rng: np.random.Generator
+    coordinates: Coordinates,
+    pattern: Pattern,
+    rng: np.random.Generator,
+    known: dict[Pattern, PriorDraws] | None = None,
 ) -> PriorDraws | None:
-    """None where the prior cannot be drawn from, or has draws that are not finite."""
+    """None where the prior cannot be drawn from, or has draws that are not finite.
+
+    Those that are `known` are not compiled anew.
+    """
+    known = {} if known is None else known
     try:
-        found = PriorDraws(coordinates, pattern, rng)
+        if pattern not in known:
+            known[pattern] = PriorDraws(coordinates, pattern)
+        found = known[pattern].seeded(rng)
         tried = [found.row() for _ in range(_TRIED)]
     except NotImplementedError:
         return None
@@ -204,6 +218,8 @@ class IntegrationProblem:
         Where these are known.
     n_evaluations : int
         Of EP, before.
+    priors : dict
+        By pattern, what has been compiled.
     """
 
     objective: Searched
@@ -213,10 +229,16 @@ class IntegrationProblem:
     data: problem.TrainingData | None = None
     modes: Sequence[Any] = ()
     n_evaluations: int = 0
+    priors: dict[Pattern, PriorDraws] = field(default_factory=dict)
+
+    def afresh(self) -> "IntegrationProblem":
+        """The same, EP with nothing to begin from: results do not depend on what ran before."""
+        assert isinstance(self.objective, Objective)
+        return replace(self, objective=self.objective.on(self.objective.batches))
 
     def prior_draws(self, pattern: Pattern, rng: np.random.Generator) -> PriorDraws | None:
         """The prior of the continuous coordinates; None where it cannot be drawn from."""
-        return prior_draws(self.objective.coordinates, pattern, rng)
+        return prior_draws(self.objective.coordinates, pattern, rng, self.priors)
 
     @property
     def n_rows(self) -> int:
@@ -337,8 +359,18 @@ def integration_problem(
                 "X, y, likelihood, coregion and Xnew go with a SkewGP: a model has its data in it. "
                 "Use integrate(gp, X, y, ...), or predict with the result of integrate(model)."
             )
-        own = in_covariance_coordinates(model.root)
-        return problem_of_model(own, collapse_model(own, drawn=drawn), start)
+        root = model.root
+
+        def read() -> tuple[IntegrationProblem, Collapsed]:
+            own = in_covariance_coordinates(root)
+            found = parts_of_model(own, drawn=drawn)
+            if found.obstacle is not None:
+                raise found.obstacle
+            return problem_of_model(own, found.collapsed, start), found.collapsed
+
+        read_before, collapsed = kept_with(root, drawn, read) if start is None else read()
+        collapsed.warn(root)
+        return read_before.afresh()
     if not isinstance(model, SkewGP):
         raise TypeError(
             f"model must be a pm.Model or a SkewGP, got {type(model).__name__}. For a pm.gp.Latent "

@@ -323,6 +323,12 @@ class Collapsed(NamedTuple):
         self.blocks.append(block)
         self.designs.append(design)
 
+    def warn(self, model: pm.Model) -> None:
+        """See `collapse_model`."""
+        for block in self.blocks:
+            for name in [] if block is None else block.names:
+                kinds.warn_of_scale(model, model[name], stacklevel=5)
+
 
 class ModelParts(NamedTuple):
     """What of a model is integrated out, and what is in the way.
@@ -362,9 +368,7 @@ def collapse_model(model: pm.Model, *, drawn: bool = False) -> Collapsed:
     found = parts_of_model(model, drawn=drawn)
     if found.obstacle is not None:
         raise found.obstacle
-    for block in found.collapsed.blocks:
-        for name in [] if block is None else block.names:
-            kinds.warn_of_scale(model, model[name], stacklevel=4)
+    found.collapsed.warn(model)
     return found.collapsed
 
 
