@@ -123,9 +123,9 @@ def temper(
         worst_k = max(worst_k, pareto_k(increments.ravel()))
         log_probs += [log_mean_exp(block) for block in increments]
         size = n_draws // n_replicates
-        chosen = np.concatenate(
-            [i * size + systematic_resample(b, size, rng) for i, b in enumerate(increments)]
-        )
+        # Those of one ancestor side by side, where the ESS of a chain sees them.
+        each = [np.sort(systematic_resample(own, size, rng)) for own in increments]
+        chosen = np.concatenate([i * size + own for i, own in enumerate(each)])
         z, u, log_weights = z[:, chosen], u[:, chosen], log_weights[chosen]
         left = 1.0
         for _ in range(_MAX_MOVES):

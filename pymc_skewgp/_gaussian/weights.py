@@ -204,8 +204,8 @@ def weighted_error(
     another: then it comes from the spread of the replicates' sums. As in `replicate_estimate` it is
     then no less than a share of independent draws' error: `least`, or, where weights vary,
     `varying` times the root of 1 minus their relative ESS, since evenly spaced points do not meet
-    few large weights evenly. Of fewer than eight replicates, whose spread says little, it is no
-    less than that error.
+    few large weights evenly. Of fewer than eight replicates, whose spread says little and is small
+    where all of them lack a tail, it is that spread and that error together.
     """
     independent = np.sqrt(influence**2 @ weights**2)
     if replicate is None:
@@ -216,8 +216,9 @@ def weighted_error(
     sums = influence @ of_replicate
     spread = np.sqrt((sums**2).sum(axis=-1) * (names.size / max(names.size - 1, 1)))
     lost = max(1.0 - 1.0 / (weights.size * float(weights @ weights)), 0.0)
-    enough = names.size >= _ENOUGH_REPLICATES
-    share = max(least, varying * np.sqrt(lost)) if enough else 1.0
+    if names.size < _ENOUGH_REPLICATES:
+        return np.hypot(spread, independent)
+    share = max(least, varying * np.sqrt(lost))
     found: FloatArray = np.maximum(spread, share * independent)
     return found
 

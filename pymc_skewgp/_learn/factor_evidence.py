@@ -31,7 +31,7 @@ from pymc_skewgp._gaussian.weights import (
     log_mean_exp,
     normalized_weights,
     relative_ess,
-    resample_together,
+    systematic_resample,
 )
 from pymc_skewgp._learn.factor_rows import (
     VALUE_TOLERANCE,
@@ -191,8 +191,8 @@ class Drawn(NamedTuple):
     log_weights: FloatArray
 
     def resampled(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """So many of them, with equal weights."""
-        return self.draws[resample_together(self.log_weights, count, rng)]
+        """So many of them, with equal weights: copies side by side, in the order of the draws."""
+        return self.draws[np.sort(systematic_resample(self.log_weights, count, rng))]
 
 
 def drawn_together(
@@ -521,7 +521,10 @@ def _drawn_by(
         new = sampler.singles(n_draws, rng)
         assert new.log_prob is not None
         level = new.log_prob.value - log_mean_exp(new.log_weights)  # of tempered draws any
-        runs.append(Drawn(new.log_prob, new.draws, new.log_weights + level))
+        order: Any = slice(None)
+        if new.replicate is None:  # evenly spaced, otherwise with those of one ancestor together
+            order = rng.permutation(new.log_weights.size)
+        runs.append(Drawn(new.log_prob, new.draws[order], new.log_weights[order] + level))
         c, log_weights = (np.concatenate(x) for x in list(zip(*runs, strict=True))[1:])
         weights = normalized_weights(log_weights)
         squares = c @ factor.T

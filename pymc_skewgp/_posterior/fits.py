@@ -147,8 +147,10 @@ class FunctionFit:
         refuse_method(method)
         latent = self.sampler.singles(count, rng)
         chosen = resampled(latent, shape, rng)
-        # A coordinate of evenly spaced points goes up and down with their order.
-        return latent, together(chosen, latent.log_weights.size, rng)
+        if latent.replicate is None:
+            # A coordinate of evenly spaced points goes up and down with their order.
+            chosen = together(chosen, latent.log_weights.size, rng)
+        return latent, chosen
 
     def draw(
         self,

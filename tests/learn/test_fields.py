@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from arviz_stats.base import array_stats
 from numpy.testing import assert_allclose
 from scipy import sparse, stats
 
@@ -312,3 +313,27 @@ def test_prior_that_is_no_density_at_some_hyperparameters():
         found = sg.find_hyperparameters(model, progressbar=False, random_seed=0)
     # 2 cos(pi / 401) |k| < 1 for a positive definite precision.
     assert abs(found.point["k"]) < 0.5 / np.cos(np.pi / (N + 1))
+
+
+def test_chains_see_ancestors():
+    """Draws part by part share them: errors by ArviZ of the means were 1.31 times too small.
+
+    Root mean square of error over standard error, of 3000 means of which a hundred are as good as
+    independent: 1.2 is three standard errors above 1.
+    """
+    n, sd = 3000, 0.5
+    rng = np.random.default_rng(1)
+    walk = 2.0 * np.sin(0.3 * np.cumsum(sd * rng.standard_normal(n)))
+    y = rng.binomial(1, 1.0 / (1.0 + np.exp(-walk)))
+    with pm.Model() as model:
+        walk = pm.GaussianRandomWalk("z", sigma=sd, init_dist=pm.Normal.dist(0.0, 1.0), shape=n)
+        pm.Bernoulli("y", logit_p=walk, observed=y)
+
+    def log_prob(grid):
+        return -np.logaddexp(0.0, np.where(y == 1, -1.0, 1.0)[:, None] * grid)
+
+    mean = chain_on_a_grid(log_prob, 1.0, sd, reach=14.0)[1]
+    dt = sg.integrate(model, random_seed=0, draws=500, progressbar=False)
+    found = dt["posterior"]["z"].to_numpy()
+    error = array_stats.mcse(found, chain_axis=0, draw_axis=1, method="mean")
+    assert np.sqrt(np.mean(np.square((found.mean(axis=(0, 1)) - mean) / error))) < 1.2

@@ -7,12 +7,18 @@ import pymc as pm
 import pytest
 from approximation_oracles import rbf
 from scipy import stats
-from site_oracles import Counts, log_signs, site_posterior
+from site_oracles import Counts, log_signs, posterior_of_chain, site_posterior
 
 import pymc_skewgp as sg
 from pymc_skewgp import SkewGPPosterior
+from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.escalation import DEFAULT, GoalSettings
-from pymc_skewgp._gaussian.weights import normalized_weights, weighted_error
+from pymc_skewgp._gaussian.weights import (
+    mixture_moment_errors,
+    mixture_moments,
+    normalized_weights,
+    weighted_error,
+)
 from pymc_skewgp.likelihoods import BernoulliProbit, Gaussian, OrderedProbit, StudentT
 
 X = np.array([[-1.0], [0.2], [1.1], [2.5]])
@@ -206,3 +212,31 @@ class TestTwelveCounts:
         # A kernel of a sixth of the deviation flattens the peak by two hundredths; and noise of
         # draws.
         assert np.abs(found - wanted).max() < 0.05 * wanted.max()
+
+
+def test_errors_of_tempered_deviations():
+    """Forty heavy-tailed values along a chain: errors of deviations were 1.26 times too small.
+
+    By forward and backward sums on a grid. Root mean square of error over standard error, of 16
+    runs: it is 1.01. In a bootstrap of 20 runs none of 20,000 has 1.2, and 3 % of what it was.
+    """
+    x, rng = np.linspace(0.0, 4.0, 40), np.random.default_rng([1, 3])
+
+    def cov(A, B=None, diag=False):
+        own = 9.0 * np.exp(-np.abs(A - (A if B is None else B).T) / 3.0)
+        return own.diagonal() if diag else own
+
+    f = np.linalg.cholesky(cov(x[:, None])) @ rng.standard_normal(40)
+    y = f + 0.3 * rng.standard_t(2.0, 40)
+    exact = posterior_of_chain(x, 3.0, 3.0, lambda f: stats.t.logpdf(y, 2.0, f, 0.3))
+    posterior = SkewGPPosterior(x[:, None], y, cov_func=cov, likelihood=StudentT(2.0, 0.3))
+    at, off = posterior._fit.regression(None), []
+    for seed in range(16):
+        with no_warnings():  # where one population weighs more than all others
+            found = posterior._fit.sampler.members(1024, np.random.default_rng(seed))
+        assert found.method == "tempered"
+        f = at.solved.T @ found.draws.T + at.centre[:, None]
+        known = f, at.variance, normalized_weights(found.log_weights)
+        error = mixture_moment_errors(*known, found.replicate)[1]
+        off.append((mixture_moments(*known)[1] - exact.sd) / error)
+    assert np.sqrt(np.mean(np.square(off))) < 1.2

@@ -100,8 +100,10 @@ def drawn_in_parts(
         if relative_ess(log_weights.ravel()) < _UNEQUAL or not first:
             worst_k = max(worst_k, pareto_k(log_weights.ravel()))
             log_probs += [log_mean_exp(own) for own in log_weights]
+            # Those of one ancestor side by side, where the ESS of a chain sees them.
             chosen = [
-                i * size + systematic_resample(own, size, rng) for i, own in enumerate(log_weights)
+                i * size + np.sort(systematic_resample(own, size, rng))
+                for i, own in enumerate(log_weights)
             ]
             off[first:] = np.take(off[first:], np.concatenate(chosen), axis=1)
             log_weights[:] = 0.0
