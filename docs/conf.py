@@ -1,9 +1,14 @@
 """How Sphinx builds these pages: `python3 dev.py docs`."""
 
 import ast
+import atexit
 import hashlib
+import json
 import os
 import shutil
+import subprocess
+import sys
+import tempfile
 from importlib.metadata import version as version_of
 from pathlib import Path
 
@@ -55,6 +60,24 @@ def list_of_likelihoods() -> str:
     return "\n".join(page)
 
 
+def start_kernels(folder: Path) -> None:
+    """Start the process that forks kernels, until this one ends, and tell Jupyter of it."""
+    script = [sys.executable, str(ROOT / "docs" / "kernels.py")]
+    address = tempfile.mkdtemp() + "/address"  # short: the path of a socket has 107 characters
+    server = subprocess.Popen([*script, "serve", address], stdin=subprocess.PIPE)
+
+    @atexit.register
+    def end() -> None:
+        server.communicate()
+        shutil.rmtree(Path(address).parent)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [*script, "ask", address, "-f", "{connection_file}"]
+    spec = {"argv": command, "display_name": "Python 3", "language": "python"}
+    spec["interrupt_mode"] = "message"  # signals reach the process that asked
+    (folder / "kernel.json").write_text(json.dumps(spec))
+
+
 project = "pymc_skewgp"
 author = "The pymc_skewgp developers"
 project_copyright = author
@@ -76,12 +99,14 @@ default_role = "py:obj"
 
 # --- pages that run ----------------------------------------------------------------------------
 # Kernels of their own: without the reader's start-up files, and quiet about how they are reached.
-ipython = ROOT / "docs" / "_build" / "ipython"
-(ipython / "profile_default").mkdir(parents=True, exist_ok=True)
-(ipython / "profile_default" / "ipython_kernel_config.py").write_text(
+build = ROOT / "docs" / "_build"
+(build / "ipython" / "profile_default").mkdir(parents=True, exist_ok=True)
+(build / "ipython" / "profile_default" / "ipython_kernel_config.py").write_text(
     'get_config().IPKernelApp.log_level = "ERROR"\n'
 )
-os.environ["IPYTHONDIR"] = str(ipython)
+os.environ["IPYTHONDIR"] = str(build / "ipython")
+start_kernels(build / "kernels" / "python3")
+os.environ["JUPYTER_PATH"] = str(build)
 
 # Executed pages are kept from one build to the next, until the package or the page changes.
 nb_execution_mode = "cache"

@@ -1,0 +1,66 @@
+"""Kernels for the pages that run, forked from one process: what all import is imported once.
+
+conf.py starts `kernels.py serve ADDRESS`. Jupyter starts `kernels.py ask ADDRESS ARGUMENTS` for
+each page; it stays as long as the kernel does, and the kernel as long as it.
+"""
+
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+
+SHARED = ("ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot", "arviz", "pymc_skewgp")
+
+
+def ask(address: str, *arguments: str) -> None:
+    """Ask for a kernel in this folder, and wait for its end: its side of the line closes then."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(address)
+        line.sendall(json.dumps([os.getcwd(), *arguments]).encode() + b"\n")
+        line.recv(1)
+
+
+def serve(address: str) -> None:
+    """Fork a kernel for every request, until the process that started this one closes its side."""
+    os.environ["JPY_PARENT_PID"] = str(os.getpid())
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    # Who forks has one thread: those of linear algebra and of Arrow's allocator are not started.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(address)
+    server.listen()
+    children = []
+    while sys.stdin not in select.select([server, sys.stdin], [], [])[0]:
+        line, _ = server.accept()
+        for name in SHARED:
+            importlib.import_module(name)
+        children.append(os.fork())
+        if children[-1] == 0:
+            server.close()
+            return kernel(line)
+        line.close()
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def kernel(line: socket.socket) -> None:
+    """Be a kernel of Jupyter."""
+    folder, *arguments = json.loads(line.makefile().readline())
+    os.chdir(folder)
+
+    def watch() -> None:
+        line.recv(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    sys.modules["ipykernel.kernelapp"].IPKernelApp.launch_instance(arguments)
+
+
+if __name__ == "__main__":
+    {"ask": ask, "serve": serve}[sys.argv[1]](*sys.argv[2:])
