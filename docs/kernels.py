@@ -4,7 +4,6 @@ conf.py starts `kernels.py serve ADDRESS`. Jupyter starts `kernels.py ask ADDRES
 each page; it stays as long as the kernel does, and the kernel as long as it.
 """
 
-import importlib
 import json
 import os
 import select
@@ -12,8 +11,6 @@ import signal
 import socket
 import sys
 import threading
-
-SHARED = ("ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot", "arviz", "pymc_skewgp")
 
 
 def ask(address: str, *arguments: str) -> None:
@@ -31,14 +28,13 @@ def serve(address: str) -> None:
     # Who forks has one thread: those of linear algebra and of Arrow's allocator are not started.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
+    load()
     server = socket.socket(socket.AF_UNIX)
     server.bind(address)
     server.listen()
     children = []
     while sys.stdin not in select.select([server, sys.stdin], [], [])[0]:
         line, _ = server.accept()
-        for name in SHARED:
-            importlib.import_module(name)
         children.append(os.fork())
         if children[-1] == 0:
             server.close()
@@ -47,6 +43,23 @@ def serve(address: str) -> None:
     for child in children:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def load() -> None:
+    """Import what pages import, and load what is compiled for the calls that most of them make."""
+    import arviz  # noqa: F401
+    import ipykernel.kernelapp  # noqa: F401
+    import matplotlib.pyplot  # noqa: F401
+    import pymc as pm
+
+    import pymc_skewgp as sg
+
+    gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    gp.posterior([[0.0], [1.0]], [0, 1]).sample(draws=10, chains=1, random_seed=0)
+    with pm.Model() as model:
+        effect = pm.Normal("effect", 0, pm.HalfNormal("sd", 1), shape=2)
+        pm.Poisson("y", pm.math.exp(effect), observed=[1, 2])
+    sg.integrate(model, random_seed=0, progressbar=False)
 
 
 def kernel(line: socket.socket) -> None:
