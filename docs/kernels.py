@@ -66,6 +66,8 @@ def kernel(line: socket.socket) -> None:
     """Be a kernel of Jupyter."""
     folder, *arguments = json.loads(line.makefile().readline())
     os.chdir(folder)
+    # Handlers of loggers were made before there was a kernel; pages leave out what is logged.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
     def watch() -> None:
         line.recv(1)
