@@ -196,7 +196,7 @@ def lint(arguments):
 def docs(arguments):
     """Build the pages, with warnings as errors; say where they begin and which ones failed."""
     prepare(EXTRAS["docs"])
-    say("Building the pages (ten minutes the first time: they compute what they show) ...")
+    say("Building the pages (six minutes the first time: they compute what they show) ...")
     target = os.path.join(ROOT, "docs", "_build", "html")
     reports = os.path.join(target, "reports")
     shutil.rmtree(reports, ignore_errors=True)  # of the build before

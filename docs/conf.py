@@ -1,9 +1,15 @@
 """How Sphinx builds these pages: `python3 dev.py docs`."""
 
 import ast
+import atexit
 import hashlib
+import json
 import os
 import shutil
+import subprocess
+import sys
+import tempfile
+import time
 from importlib.metadata import version as version_of
 from pathlib import Path
 
@@ -12,6 +18,7 @@ from docutils import nodes
 import pymc_skewgp
 
 ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "docs" / "_build"
 
 
 def state_of_the_code() -> str:
@@ -55,6 +62,29 @@ def list_of_likelihoods() -> str:
     return "\n".join(page)
 
 
+def start_kernels(app, env, docnames):
+    """Start the process that forks kernels, until this one ends, and tell Jupyter of it."""
+    if not docnames:
+        return
+    script = [sys.executable, str(ROOT / "docs" / "kernels.py")]
+    address = tempfile.mkdtemp() + "/address"  # short: the path of a socket has 107 characters
+    server = subprocess.Popen([*script, "serve", address], stdin=subprocess.PIPE)
+    while server.poll() is None and not os.path.exists(address):
+        time.sleep(0.1)
+
+    @atexit.register
+    def end() -> None:
+        server.communicate()
+        shutil.rmtree(os.path.dirname(address))
+
+    folder = BUILD / "kernels" / "python3"
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [*script, "ask", address, "-f", "{connection_file}"]
+    spec = {"argv": command, "display_name": "Python 3", "language": "python"}
+    spec["interrupt_mode"] = "message"  # signals reach the process that asked
+    (folder / "kernel.json").write_text(json.dumps(spec))
+
+
 project = "pymc_skewgp"
 author = "The pymc_skewgp developers"
 project_copyright = author
@@ -76,16 +106,16 @@ default_role = "py:obj"
 
 # --- pages that run ----------------------------------------------------------------------------
 # Kernels of their own: without the reader's start-up files, and quiet about how they are reached.
-ipython = ROOT / "docs" / "_build" / "ipython"
-(ipython / "profile_default").mkdir(parents=True, exist_ok=True)
-(ipython / "profile_default" / "ipython_kernel_config.py").write_text(
+(BUILD / "ipython" / "profile_default").mkdir(parents=True, exist_ok=True)
+(BUILD / "ipython" / "profile_default" / "ipython_kernel_config.py").write_text(
     'get_config().IPKernelApp.log_level = "ERROR"\n'
 )
-os.environ["IPYTHONDIR"] = str(ipython)
+os.environ["IPYTHONDIR"] = str(BUILD / "ipython")
+os.environ["JUPYTER_PATH"] = str(BUILD)  # where start_kernels puts them
 
 # Executed pages are kept from one build to the next, until the package or the page changes.
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(ROOT / "docs" / "_build" / "executed" / state_of_the_code())
+nb_execution_cache_path = str(BUILD / "executed" / state_of_the_code())
 # A page that fails is a warning, with which the build goes on: the others are written all the same.
 nb_execution_raise_on_error = False
 nb_execution_timeout = 600  # seconds for one cell
@@ -147,5 +177,6 @@ def picture_first(app, doctree):
 
 
 def setup(app):
-    """Before the images of a page are collected."""
+    """Kernels before pages are read; pictures before the images of a page are collected."""
+    app.connect("env-before-read-docs", start_kernels)
     app.connect("doctree-read", picture_first, priority=400)

@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_skewgp._model.graph.kept import kept_with
+from pymc_skewgp._learn.averaging.problem import kept_with
 
 
 def build():
