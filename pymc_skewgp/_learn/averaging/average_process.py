@@ -207,6 +207,9 @@ def _averaged_group(parts: list[Dataset], weights: FloatArray) -> Dataset:
 # Relative ESS of the exact evidences over EP's below which a warning says so: the rungs are climbed
 # by EP's alone, and nothing else would.
 _LEAST_EXACT_ESS = 0.3
+# Relative variance of the weights of a point's draws over their number, the squared error of its
+# log evidence, which is a share that the law of a draw from among them is off by.
+_MOST_BIAS = 0.1
 # Index of a tail above which draws do not give a mean (Vehtari et al., 2024, arXiv:1507.02646), the
 # part of the posterior that is its tail, and entries of a variable that are too many to look at.
 _HEAVY, _TENTH, _MOST_ENTRIES = 0.7, 0.1, 50
@@ -261,7 +264,7 @@ def warn_of(integral: integration.Integral, exact: ExactPoints, stacklevel: int)
         )
     if len(exact.points) > 1:
         error, share = np.median([(x.std_error, x.relative_ess) for x in exact.found], axis=0)
-        if not error <= DEFAULT.largest_se:
+        if not error**2 <= _MOST_BIAS:
             texts.append(
                 "at most hyperparameters the importance weights of the draws are very unequal "
                 f"(relative ESS {share:.2g}; standard error of a log evidence {error:.2g} nats): "
