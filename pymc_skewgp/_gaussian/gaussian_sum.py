@@ -20,8 +20,9 @@ _MOST, _COVARIANCES, _PRODUCTS = 128, 2**27, 2**24
 # Peaks of a factor, share of what they leave from which on it has a Gaussian of its own, and its
 # deviation in steps of the points.
 _PEAKS, _LEFT, _STEPS = 3, 0.03, 2.0
-# Nats below the likeliest, from which on a Gaussian is left out.
-_NEGLIGIBLE = 12.0
+# Nats below the likeliest, from which on a Gaussian is left out; below the largest value of a
+# product, from which on a point is; points of which the largest value is looked at.
+_NEGLIGIBLE, _FAR, _CELL = 12.0, 20.0, 8
 # Second difference of a concave log density, as it is computed, at most.
 _ROUND_OFF = 1e-9
 # Distance of means in deviations, and of log deviations, up to which Gaussians are alike.
@@ -87,7 +88,8 @@ def gaussian_sum(
         tau[:, i], nu[:, i] = site, pull
         scale = 1.0 / (1.0 + variance[own] * site)
         mean = mean[own] + gain * ((pull - site * centre[own]) * scale)[:, None]
-        cov = cov[own] - (gain * (site * scale)[:, None])[:, :, None] * gain[:, None]
+        cov = cov[own]
+        cov -= (gain * (site * scale)[:, None])[:, :, None] * gain[:, None]
     variance = np.array([np.einsum("ij,ij->i", factor @ own, factor) for own in cov])
     found = Parts(tau, nu, mean @ factor.T, np.sqrt(np.maximum(variance, 0.0)), total)
     return Parts(*(x[_distinct(found)] for x in found))
@@ -118,6 +120,8 @@ def _split(
     """Of one factor times each of the Gaussians: whose part, its site, and the log of its mass."""
     step = at[1] - at[0]
     variance = np.maximum(variance, 1e-12 * step**2)
+    near = _near(at, logs, centre, variance)
+    at, logs = at[near], logs[near]
     tilted = logs - 0.5 * (at - centre[:, None]) ** 2 / variance[:, None]
     inner = tilted[:, 1:-1]
     peak = (inner > tilted[:, :-2]) & (inner >= tilted[:, 2:])
@@ -131,7 +135,8 @@ def _split(
     # Beside a place where the factor is 0 there is none.
     smooth = np.isfinite(bend) & (bend > 0.0)
     bend, slope = np.where(smooth, bend, step**2 / variance[own]), np.where(smooth, slope, 0.0)
-    height, place = top + 0.125 * slope**2 / bend, at[k + 1] + 0.5 * slope / bend * step
+    height = top + 0.125 * slope**2 / bend
+    place = at[own, k + 1] + 0.5 * slope / bend * step
     site = np.maximum(bend / step**2 - 1.0 / variance[own], 0.0)
     precision = site + 1.0 / variance[own]
     mass = height - 0.5 * np.log(precision * variance[own])
@@ -140,15 +145,18 @@ def _split(
     rest = np.exp(tilted - largest[:, None])
     whole = rest.sum(axis=1)
     bumps = np.exp(
-        height[:, None] - 0.5 * precision[:, None] * (at - place[:, None]) ** 2 - largest[own, None]
+        (height - largest[own])[:, None]
+        - 0.5 * precision[:, None] * (at[own] - place[:, None]) ** 2
     )
-    np.subtract.at(rest, own, bumps)
+    for first in range(_PEAKS):  # no Gaussian twice
+        some = np.flatnonzero(np.arange(own.size) - np.searchsorted(own, own) == first)
+        rest[own[some]] -= bumps[some]
     rest = np.maximum(rest, 0.0)
     share = rest.sum(axis=1)
     others = np.flatnonzero((share > _LEFT * whole) & (variance > (_STEPS * step) ** 2))
     rest = rest[others] / share[others, None]
-    mean = rest @ at
-    spread = np.maximum(rest @ at**2 - mean**2, step**2)
+    mean = (rest * at[others]).sum(axis=1)
+    spread = np.maximum((rest * at[others] ** 2).sum(axis=1) - mean**2, step**2)
     other = np.maximum(1.0 / spread - 1.0 / variance[others], 0.0)
     other_mass = largest[others] + np.log(share[others] * step)
     other_mass -= 0.5 * np.log(2.0 * np.pi * variance[others])
@@ -158,6 +166,22 @@ def _split(
     )
     pull = precision * np.concatenate([place, mean]) - centre[own] / variance[own]
     return own, site, pull, np.concatenate([mass, other_mass])
+
+
+def _near(
+    at: FloatArray, logs: FloatArray, centre: FloatArray, variance: FloatArray
+) -> NDArray[np.intp]:
+    """Points about which the products may be within `_FAR` nats of their largest, (k, points)."""
+    n = at.size - at.size % _CELL
+    highest = logs[:n].reshape(-1, _CELL).max(axis=1)
+    off = np.abs(at[:n].reshape(-1, _CELL).mean(axis=1) - centre[:, None])
+    half, twice = 0.5 * _CELL * (at[1] - at[0]), 2.0 * variance[:, None]
+    least = (highest - (off + half) ** 2 / twice).max(axis=1, keepdims=True)
+    met = highest - np.maximum(off - half, 0.0) ** 2 / twice > least - _FAR
+    first = np.maximum(met.argmax(axis=1) - 1, 0) * _CELL
+    stop = (met.shape[1] - met[:, ::-1].argmax(axis=1) + 1) * _CELL
+    size = min(int((stop - first).max()), at.size)
+    return np.minimum(first, at.size - size)[:, None] + np.arange(size)
 
 
 def are_alike(
