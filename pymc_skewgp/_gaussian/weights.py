@@ -497,8 +497,10 @@ def mixture_moments(
     """
     mean = means @ weights
     centred = means - mean[:, None]
-    total = centred**2 @ weights + variance
-    third = centred**3 @ weights
+    squared = centred**2
+    total = squared @ weights + variance
+    squared *= centred  # NumPy's third power takes twenty times as long
+    third = squared @ weights
     with np.errstate(invalid="ignore", divide="ignore"):
         skewness = np.where(total > 0, third / total**1.5, 0.0)
     return mean, np.sqrt(total), skewness
