@@ -312,10 +312,11 @@ class _RowsTogether:
                 gaussian = self.own.beside(gaussian, factor, tau[p], nu[p])
             gaussians.append(gaussian)
         drawn: Iterable[tuple[FloatArray, FloatArray, Estimate]]
-        drawn = singles_side_by_side(gaussians, self.factor, self._log_prob, n_pairs, rngs)
         if self._exact:
             each = zip(gaussians, fits.log_prob, rngs, strict=True)
             drawn = (_drawn_exactly(*own, n_pairs) for own in each)
+        else:
+            drawn = singles_side_by_side(gaussians, self.factor, self._log_prob, n_pairs, rngs)
         found: list[Drawn | None] = []
         for p, (c, log_weights, quality) in enumerate(drawn):
             draws = self.own.in_order(c)[:, : self._terms[p].factor.shape[1]]

@@ -191,7 +191,7 @@ def test_a_potential_of_an_effect_beside_a_skewgp():
     logs = logs + norm.logpdf(b) - 2.0 * (b - 2.0) ** 2
     logs = logs + poisson.logpmf(y[0], np.exp(f1 + b)) + poisson.logpmf(y[1], np.exp(f2 + b))
     true = logsumexp(logs) + 3 * np.log(grid[1] - grid[0])
-    # Left out, the potential is worth .9 nats.
+    # Left out, the potential changes .9 nats.
     found = averaged(model, true)
     mean = float((np.exp(logs - logsumexp(logs)) * b).sum())
     assert float(found["b"].mean()) == pytest.approx(mean, abs=0.1)  # .03 five times

@@ -142,8 +142,11 @@ class SiteFunctions:
 
         Or infinite: the logarithm of a share that underflows, as far out in ``pm.Truncated``.
         """
-        found = _by_blocks(
-            lambda block: self._log_prob(y, block, *self._parameters), eta, width=self.graph.width
+        return self._number_or_never(partial(self._log_prob, y), eta)
+
+    def _number_or_never(self, function: Callable[..., Any], eta: FloatArray) -> FloatArray:
+        found: FloatArray = _by_blocks(
+            lambda block: function(block, *self._parameters), eta, width=self.graph.width
         )
         found[~(found < np.inf)] = -np.inf
         return found
@@ -164,13 +167,7 @@ class SiteFunctions:
         function = self._log_prob_of_some
         if function is None:
             return None
-
-        def log_prob(eta: FloatArray) -> FloatArray:
-            found = _by_blocks(lambda block: function(rows, y, block, *self._parameters), eta)
-            found[~(found < np.inf)] = -np.inf
-            return found
-
-        return log_prob
+        return partial(self._number_or_never, partial(function, rows, y))
 
     @_kept
     def _slopes(self) -> Any:
