@@ -4,7 +4,7 @@ One deterministic function of the limits and the covariance: its random points a
 answers minus infinity, never an exception or a warning, where it cannot be computed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any, Literal, NamedTuple
@@ -70,6 +70,9 @@ class LogProbGradient(NamedTuple):
     own_noise : ndarray, shape (n,), or float
         Where rows repeat: derivatives in the noise of the rows of each kind, beyond `cov`, of which
         it is part. 0 elsewhere.
+    in_parameters : sequence of ndarray
+        Derivatives in the parameters of sites, where the last rows are their predictors; of these
+        `lower` has minus the derivative in the mean.
     """
 
     value: float
@@ -78,6 +81,7 @@ class LogProbGradient(NamedTuple):
     cov: FloatArray
     noise: float = 0.0
     own_noise: FloatArray | float = 0.0
+    in_parameters: Sequence[FloatArray] = ()
 
 
 _Evaluate = Callable[[DenseCovariance, FloatArray, FloatArray], LogProbGradient]

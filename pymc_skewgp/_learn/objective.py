@@ -388,9 +388,7 @@ class Objective:
         ) -> evidence_gradient.EvidenceGradient:
             if not isinstance(terms, evidence_gradient.EvidenceTerms):
                 return factor_by_pairs(terms, sites, n_draws, seed)
-            if sites is None:
-                return evidence_gradient.evidence_by_twisting(terms, n_draws, seed)
-            return evidence_gradient.evidence_by_pairs(terms, sites, n_draws, seed)
+            return evidence_gradient.evidence_by_draws(terms, n_draws, seed, sites)
 
         return self._value(point, evidence)
 

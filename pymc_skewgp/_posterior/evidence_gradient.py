@@ -11,6 +11,7 @@ the probability is that of the others times all p(y_i | eta_i): see `site_eviden
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -184,6 +185,9 @@ class Intervals:
 
 # The log probability of the intervals: rows one by one, or kinds of rows that repeat.
 
+# An optimiser needs a gradient that is right to a few digits; the value is off by the square.
+EP_TOLERANCE = 1e-4
+
 # Share of its variance below which the noise of a single row is left in the covariance of z.
 _NUGGET = 1e-4
 
@@ -230,26 +234,42 @@ def single_rows(
     return (rows, None) if repeated is None else repeated.single()
 
 
-def interval_log_prob(
+def joint_log_prob(
     rows: Intervals,
+    sites: SitesGiven | None = None,
     *,
     method: gradients.LogProbMethod = "twisted",
     n_draws: int = 256,
     random_seed: int = 0,
+    tol: float = EP_TOLERANCE,
     compiled: bool = False,
 ) -> gradients.LogProbGradient:
-    """Log probability with its gradient; options as of `log_prob_and_gradient`."""
+    """Log probability of the intervals, times sites, with its gradient.
+
+    Options as of `log_prob_and_gradient`; under sites "twisted" is by mirrored pairs, and `tol` is
+    the residual of EP.
+    """
     options: dict[str, Any] = {"method": method, "n_draws": n_draws, "random_seed": random_seed}
-    repeated = repeated_rows_of(rows)
-    alike = repeated if method == "ep" else alike_rows_of(rows, EQUAL)
-    if alike is not None:
-        return gradients.repeated_log_prob(alike, **options)
-    options["compiled"] = compiled
-    if repeated is None:
-        return gradients.log_prob_and_gradient(rows.lower, rows.upper, rows.cov, **options)
-    single, kind = repeated.single()
-    found = gradients.log_prob_and_gradient(single.lower, single.upper, single.cov, **options)
-    return gradients.folded(found, kind, rows.counts.size)
+    if sites is None:
+        alike = repeated_rows_of(rows) if method == "ep" else alike_rows_of(rows, EQUAL)
+        if alike is not None:
+            return gradients.repeated_log_prob(alike, **options)
+    single, kind = single_rows(rows)
+    if sites is None:
+        limits = single.lower, single.upper
+        found = gradients.log_prob_and_gradient(*limits, single.cov, **options, compiled=compiled)
+    elif method == "ep":
+        found, _ = beside.sites_by_ep(single, sites, tol)
+    else:
+        found = beside.sites_by_pairs(single, sites, n_draws, random_seed, tol)
+    return _of_kinds(found, kind, rows)
+
+
+def _of_kinds(
+    found: gradients.LogProbGradient, kind: IntArray | None, rows: Intervals
+) -> gradients.LogProbGradient:
+    """The gradient in the rows from that in single ones."""
+    return found if kind is None else gradients.folded(found, kind, rows.counts.size)
 
 
 def interval_estimate(rows: Intervals, n_draws: int, random_seed: Seed) -> Estimate:
@@ -264,8 +284,6 @@ def interval_estimate(rows: Intervals, n_draws: int, random_seed: Seed) -> Estim
     return log_prob_rectangle(single.cov, single.lower, single.upper, n_draws, None, random_seed)
 
 
-# An optimiser needs a gradient that is right to a few digits; the value is off by the square.
-EP_TOLERANCE = 1e-4
 _VALUE_TOLERANCE = 1e-2
 # Residual from which on what EP says may be anything, not rough alone.
 _FAR = 10.0
@@ -317,10 +335,14 @@ class EvidenceByEP:
     def __call__(self, terms: EvidenceTerms, sites: SitesGiven | None = None) -> EvidenceGradient:
         """Value and gradient; minus infinity and zeros where no evidence can be computed."""
 
-        def joint(rows: Intervals) -> beside.JointGradient:
+        def joint(rows: Intervals) -> gradients.LogProbGradient:
             if sites is None:
-                return beside.JointGradient(self._rectangle(terms, rows), [])
-            return of_sites(rows, lambda single: self._sites(single, sites))
+                return self._rectangle(terms, rows)
+            single, kind = single_rows(rows)
+            start = self._start(single.lower.size)
+            found, ep = beside.sites_by_ep(single, sites, self._tol, start)
+            self._keep(ep)
+            return _of_kinds(found, kind, rows)
 
         return evidence_of(terms, joint, _of_signs(terms))
 
@@ -353,11 +375,6 @@ class EvidenceByEP:
         self._keep(ep)
         return ep.log_prob
 
-    def _sites(self, rows: beside.Rectangle, sites: SitesGiven) -> beside.JointGradient:
-        found, ep = beside.sites_by_ep(rows, sites, self._tol, self._start(rows.lower.size))
-        self._keep(ep)
-        return found
-
     def _start(self, size: int) -> EPResult | None:
         """The last sites, where there are as many rows."""
         return self._last if self._last is not None and self._last.tau.size == size else None
@@ -388,29 +405,14 @@ class EvidenceByEP:
         return gradients.LogProbGradient(ep.log_prob, gradient.lower, gradient.upper, gradient.cov)
 
 
-def evidence_by_twisting(
-    terms: EvidenceTerms, n_draws: int, random_seed: int = 0
+def evidence_by_draws(
+    terms: EvidenceTerms, n_draws: int, random_seed: int = 0, sites: SitesGiven | None = None
 ) -> EvidenceGradient:
-    """Log evidence by the twisted sampler at fixed points, and the gradient of this very number."""
+    """Log evidence by the twisted sampler, or mirrored pairs, at fixed points, with its gradient.
 
-    def joint(rows: Intervals) -> beside.JointGradient:
-        found = interval_log_prob(rows, n_draws=n_draws, random_seed=random_seed)
-        return beside.JointGradient(found, [])
-
-    return evidence_of(terms, joint, _of_signs(terms))
-
-
-def evidence_by_pairs(
-    terms: EvidenceTerms, sites: SitesGiven, n_draws: int, random_seed: int = 0
-) -> EvidenceGradient:
-    """Log evidence by mirrored pairs at fixed points, and the gradient by the same draws."""
-
-    def joint(rows: Intervals) -> beside.JointGradient:
-        return of_sites(
-            rows,
-            lambda single: beside.sites_by_pairs(single, sites, n_draws, random_seed, EP_TOLERANCE),
-        )
-
+    Without sites that of this very number, else by the same draws.
+    """
+    joint = partial(joint_log_prob, sites=sites, n_draws=n_draws, random_seed=random_seed)
     return evidence_of(terms, joint, _of_signs(terms))
 
 
@@ -438,20 +440,9 @@ def evidence_estimate(
     return joint._replace(value=total.value, std_error=total.std_error)
 
 
-def of_sites(
-    rows: Intervals, joint: Callable[[beside.Rectangle], beside.JointGradient]
-) -> beside.JointGradient:
-    """Of rows one by one beside sites."""
-    single, kind = single_rows(rows)
-    found = joint(single)
-    if kind is None:
-        return found
-    return found._replace(rows=gradients.folded(found.rows, kind, rows.lower.size))
-
-
 def evidence_of(
     terms: EvidenceTerms,
-    joint_of: Callable[[Intervals], beside.JointGradient],
+    joint_of: Callable[[Intervals], gradients.LogProbGradient],
     signs: gradients.LogProbGradient | None,
 ) -> EvidenceGradient:
     """Of the points and the rectangle given them, over the probability of the prior's signs.
@@ -461,7 +452,7 @@ def evidence_of(
     try:
         with no_warnings(), np.errstate(all="ignore"), few_blas_threads(terms.lower.size):
             rows = Intervals(terms)
-            joint, parameters = joint_of(rows)
+            joint = joint_of(rows)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return _nothing(terms)
     if signs is None or not (np.isfinite(joint.value) and np.isfinite(joint.cov).all()):
@@ -479,7 +470,7 @@ def evidence_of(
         np.ones_like(terms.log_constant),
         np.zeros_like(terms.counts),
     )
-    return EvidenceGradient(value, wrt, joint.noise, parameters)
+    return EvidenceGradient(value, wrt, joint.noise, joint.in_parameters)
 
 
 def _of_signs(terms: EvidenceTerms) -> gradients.LogProbGradient | None:

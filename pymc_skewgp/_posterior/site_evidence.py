@@ -65,24 +65,9 @@ _LOW_RANK_SHARE = 0.3
 Rectangle = Any
 
 
-class JointGradient(NamedTuple):
-    """A log probability with its derivatives.
-
-    Attributes
-    ----------
-    rows : LogProbGradient
-        In limits and covariance of all rows; of sites `lower` is minus the predictor's mean.
-    parameters : list of ndarray
-        In each parameter of the sites.
-    """
-
-    rows: LogProbGradient
-    parameters: list[FloatArray]
-
-
 def sites_by_ep(
     rows: Rectangle, sites: SitesGiven, tol: float, start: EPResult | None = None
-) -> tuple[JointGradient, EPResult]:
+) -> tuple[LogProbGradient, EPResult]:
     """EP's log probability of the rows that are intervals, times sites, with its gradient.
 
     The gradient is not that of the value where a site that is not log-concave was cut.
@@ -95,9 +80,9 @@ def sites_by_ep(
     if k:
         edges = univariate.Edges.of(rows.lower[:k], rows.upper[:k], mean[:k], sd[:k])
         lower[:k], upper[:k] = -edges.lower, edges.upper
-    found = LogProbGradient(ep.log_prob, lower, upper, ep_cov_gradient(cov, ep))
     parameters = sites.in_parameters(*factors.nodes(mean[k:], sd[k:]))
-    return JointGradient(found, parameters), ep
+    slopes = lower, upper, ep_cov_gradient(cov, ep)
+    return LogProbGradient(ep.log_prob, *slopes, in_parameters=parameters), ep
 
 
 def ep_of_sites(
@@ -112,7 +97,7 @@ def ep_of_sites(
 
 def sites_by_pairs(
     rows: Rectangle, sites: SitesGiven, n_draws: int, random_seed: int, tol: float
-) -> JointGradient:
+) -> LogProbGradient:
     """The same by mirrored pairs at fixed points.
 
     With rows that are intervals the gradient is EP's, at a residual of `tol`: limits have no
@@ -126,17 +111,17 @@ def sites_by_pairs(
     e = draws.draws @ pairs.density.factor.T
     by_ep = rows.lower.size > sites.size
     if by_ep or support_jumps(sites.log_prob, pairs.density.offset + e).any():
-        own, parameters = sites_by_ep(rows, sites, tol, pairs.ep)[0]
-        return JointGradient(own._replace(value=estimate.value, noise=noise), parameters)
+        found = sites_by_ep(rows, sites, tol, pairs.ep)[0]
+        return found._replace(value=estimate.value, noise=noise)
     weights = normalized_weights(draws.log_weights)
     exact = _exact_slopes(linalg.symmetric(rows.cov), pairs, sites, draws.draws, weights)
     found = LogProbGradient(
         estimate.value, -exact.mean, np.zeros(exact.mean.size), exact.cov, noise
     )
     if not sites.has_parameters:
-        return JointGradient(found, [])
+        return found
     shares = _calibrated(e, weights, pairs.ep, exact)
-    return JointGradient(found, sites.in_parameters(pairs.density.offset + e, shares))
+    return found._replace(in_parameters=sites.in_parameters(pairs.density.offset + e, shares))
 
 
 def sites_estimate(rows: Rectangle, sites: SitesGiven, n_draws: int, random_seed: int) -> Estimate:

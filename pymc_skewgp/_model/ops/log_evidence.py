@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,11 @@ from pymc_skewgp._observations.likelihood import Data
 from pymc_skewgp._observations.observations import add_noise
 from pymc_skewgp._observations.sites import SiteFamily, SitesGiven, joined_sites
 from pymc_skewgp._posterior import evidence_gradient as evidence
-from pymc_skewgp._posterior.site_evidence import JointGradient, sites_by_ep, sites_by_pairs
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, as_count
 
 # Of EP, begun anew each time, so that the value is a function of the parameters alone.
 _TOLERANCE = 1e-6
-_SEED = 0
 _ROWS = ("lower", "upper", "value", "noise", *SunParameters._fields)
 
 
@@ -204,15 +203,7 @@ def log_evidence(
         counts=np.concatenate([np.ones(s), counts]),
     )
 
-    def joint(rows: evidence.Intervals) -> JointGradient:
-        if sites is None:
-            return JointGradient(evidence.interval_log_prob(rows, **options), [])
-        if method == "ep":
-            return evidence.of_sites(rows, lambda single: sites_by_ep(single, sites, _TOLERANCE)[0])
-        return evidence.of_sites(
-            rows, lambda single: sites_by_pairs(single, sites, n_draws, _SEED, _TOLERANCE)
-        )
-
+    joint = partial(evidence.joint_log_prob, sites=sites, tol=_TOLERANCE, **options)
     signs = log_prob_and_gradient(terms.prior_lower, np.inf, terms.prior_cov, **options)
     found, wrt, _, in_parameters = evidence.evidence_of(terms, joint, signs)
     if not np.isfinite(found):
