@@ -509,11 +509,6 @@ class LowRankCovariance:
         shrunk.add_precision(matrix, tau)
         return matrix
 
-    def coordinate_half(self, tau: FloatArray, x: FloatArray) -> FloatArray:
-        """H = L^-1 x', with L L' the coordinates' precision under sites: H'H is that of x c."""
-        chol, _ = self._core(tau, self.noise.shrunk(tau))
-        return np.asarray(solve_triangular(chol, x.T, lower=True))
-
     def _core(self, tau: FloatArray, shrunk: ShrunkNoise) -> tuple[FloatArray, FloatArray]:
         """Cholesky factor L of the posterior precision in the coordinates, and L^-1 F' Q'."""
         left = shrunk.of(self.factor)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -205,14 +205,13 @@ class _Whitened:
 # Rows of which every pair is met; of more some neighbourhoods, as rows share what features leave
 # of f with those near them.
 MOST_ROWS, FEW_ROWS, _NEIGHBOURHOOD = 20_000, 5000, 2500
-LIMIT = 0.1  # nats that are as good as none
+LIMIT = 0.1  # nats that are as good as none, two standard errors included
 _SILENT = 1e-12  # of the largest precision: rows that say nothing
 
 
 def loss_of_fit(
     fit: "FiniteRankFit",
     prior: Prior,
-    limit: float = LIMIT,
     most_rows: int = MOST_ROWS,
     of_more: int = MOST_ROWS,
 ) -> ApproximationLoss | None:
@@ -223,7 +222,7 @@ def loss_of_fit(
     most, the Kullback-Leibler divergence D of noisy values, and the error what it scatters by,
     sqrt(2 D).
 
-    `limit` is what the loss is compared with. None where the rows are on the workers of a cluster.
+    None where the rows are on the workers of a cluster.
     """
     if fit.predictors is None:
         return None
@@ -247,7 +246,7 @@ def loss_of_fit(
     if n > most_rows:
         values = values.rows(_neighbourhoods(prior, X, min(of_more, most_rows)))
         copies, known = copies * n / values.value.size, False
-    found = loss_of_values(prior, features.single, values, limit if known else np.inf)
+    found = loss_of_values(prior, features.single, values, LIMIT if known else np.inf)
     if known:
         return found
     divergence = copies * max(found.divergence, 0.0)
@@ -310,35 +309,12 @@ _MOST_POINTS, _LEAST_POINTS = 300, 100
 _MOST_COORDINATES = 1200  # of all functions together
 _ROUGH = 0.5  # share of the loss that twice the points leave, from which on more are not tried
 _BYTES = 2**30  # of the features, up to which there are as many points
-
-
-@dataclass(frozen=True)
-class Switch:
-    """When "auto" leaves the kernel.
-
-    Attributes
-    ----------
-    times : tuple of int
-        How many times the 300 points that are tried first are tried next.
-    most_loss : float
-        Nats of the log evidence that an approximation may change, two standard errors included.
-    rows_of_values : int
-        Values with Gaussian noise up to which the kernel itself is taken where no approximation is
-        near enough: up to a minute, and 2.4 GiB.
-    rows_checked : int
-        See `loss_of_fit`.
-    operations : float
-        Of a sweep of EP, up to which all different inputs are inducing points.
-    """
-
-    times: tuple[int, ...] = (1, 2, 4)
-    most_loss: float = LIMIT
-    rows_of_values: int = 8000
-    rows_checked: int = MOST_ROWS
-    operations: float = 5e11
-
-
-SWITCH = Switch()
+# How many times the points that are tried first are tried next.
+_TIMES = (1, 2, 4)
+# Values with Gaussian noise up to which the kernel itself is taken where no approximation is near
+# enough: up to a minute, and 2.4 GiB.
+_ROWS_OF_VALUES = 8000
+_OPERATIONS = 5e11  # of a sweep of EP, up to which all different inputs are inducing points
 # What is done where a prior is not near enough to the kernel. After a search for hyperparameters
 # the posterior has the points that it was made with: its work would be lost.
 _at_a_loss: ContextVar[Literal["stop", "warn", "go on"]] = ContextVar("_at_a_loss", default="stop")
@@ -425,21 +401,21 @@ def chosen(asked: Asked, sets: tuple[DataSet, ...], prior: Prior) -> Choice:
         return _without_stopping(sets, prior, n)
     tried = _tried(sets, prior, n)
     best, values = min(tried, key=lambda one: one.largest_loss), are_values(sets, prior)
-    if best.largest_loss <= SWITCH.most_loss:
+    if best.largest_loss <= LIMIT:
         _log.info(
             f"{n} rows: the prior is approximated by {best}. prior_report() says what that "
             "changes; SkewGP(approximation=None) takes the kernel as it is."
         )
         return best
     figures = ", ".join(f"{one.approximation!r} is off by {one.loss}" for one in tried)
-    if values and n <= SWITCH.rows_of_values and is_easily_kept(n):
+    if values and n <= _ROWS_OF_VALUES and is_easily_kept(n):
         announce_kernel(n, f"nearest to it is {best}")
         return Choice(None)
     assert best.approximation is not None
     twice = best.approximation.doubled()
     raise ApproximationError(
         f"{n} rows are too many for the kernel as it is to be taken by itself, and no approximated "
-        f"prior that was tried is within {SWITCH.most_loss:g} nats of its log evidence "
+        f"prior that was tried is within {LIMIT:g} nats of its log evidence "
         f"({figures}): choose by SkewGP(approximation=...) either one with more points, such as "
         f"{twice!r}, of which posterior.approximation_loss says the loss, or None, the kernel as "
         f"it is, which takes {cost_of_kernel(n, values)}."
@@ -463,7 +439,7 @@ def warn_of_loss(
     -----
     PriorApproximationWarning
     """
-    if loss is None or loss.largest <= SWITCH.most_loss:
+    if loss is None or loss.largest <= LIMIT:
         return
     warn(
         f"{approximation!r}, which replaced the kernel by itself, changes the log evidence by "
@@ -492,7 +468,7 @@ def _without_stopping(sets: tuple[DataSet, ...], prior: Prior, n: int) -> Choice
 def _fitted(asked: Approximation, sets: tuple[DataSet, ...], prior: Prior, **rows: int) -> Choice:
     X = np.vstack([data.X for data in sets])
     fit = finite_rank_fit(*bases.finite_rank_prior(replace(prior, approximation=asked), X), sets)
-    return Choice(asked, fit, loss_of_fit(fit, prior, SWITCH.most_loss, **rows))
+    return Choice(asked, fit, loss_of_fit(fit, prior, **rows))
 
 
 def _every_input(sets: tuple[DataSet, ...], prior: Prior) -> Choice | None:
@@ -505,7 +481,7 @@ def _every_input(sets: tuple[DataSet, ...], prior: Prior) -> Choice | None:
     approximated, features = bases.finite_rank_prior(replace(prior, approximation=asked), X)
     n -= sum(map(n_repeated, sets))
     rank = features.rank * n_functions(sets)
-    if 2.0 * n * rank**2 > SWITCH.operations:
+    if 2.0 * n * rank**2 > _OPERATIONS:
         return None
     fit = finite_rank_fit(approximated, features, sets)
     _log.info(
@@ -519,20 +495,20 @@ def _tried(sets: tuple[DataSet, ...], prior: Prior, n: int) -> list[Choice]:
     """Approximations of more and more points, up to one that is near enough."""
     found: list[Choice] = []
     failed: ApproximationError | None = None
-    for size in sorted({_most_points(n, n_functions(sets), times) for times in SWITCH.times}):
+    for size in sorted({_most_points(n, n_functions(sets), times) for times in _TIMES}):
         try:
             asked = bases.Inducing(size)
-            found.append(_fitted(asked, sets, prior, most_rows=SWITCH.rows_checked))
+            found.append(_fitted(asked, sets, prior, most_rows=MOST_ROWS))
         except ApproximationError as error:  # of a site that is too narrow for what is left of f
             failed = error
             continue
-        if found[-1].largest_loss <= SWITCH.most_loss:
+        if found[-1].largest_loss <= LIMIT:
             break
         # Where twice the points leave more than half of the loss, as many more do not do.
         losses = [one.loss for one in found[-2:] if one.loss is not None]
         if len(losses) == 2 and losses[0].divergence > 0.0:
             left = losses[1].divergence / losses[0].divergence
-            if left > _ROUGH and losses[1].largest * left > SWITCH.most_loss:
+            if left > _ROUGH and losses[1].largest * left > LIMIT:
                 break
     if not found:
         assert failed is not None

@@ -15,7 +15,7 @@ from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, fit_blocks
 from pymc_skewgp._gaussian.blocks.several import SeveralBlock
 from pymc_skewgp._gaussian.coordinate_gaussian import coordinate_gaussian
-from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
+from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
 from pymc_skewgp._gaussian.independent import independent_draws
 from pymc_skewgp._observations.likelihood import Likelihood, Values
@@ -250,9 +250,6 @@ def ep_posterior(
     log_evidence = given.log_density + ep.log_prob - signs
     factor = given.factor[n_latent:]
     mean = given.mean[n_latent:] + factor @ (given.row_factor.T @ ep.weights)
-    if isinstance(given.cov, LowRankCovariance):
-        half = given.cov.coordinate_half(ep.tau, factor)
-        return GaussianPosterior(mean, half.T @ half, log_evidence)
     cross = given.row_factor @ factor.T
     cov = factor @ factor.T - cross.T @ given.cov.site_precision(ep.tau) @ cross
     return GaussianPosterior(mean, cov, log_evidence)

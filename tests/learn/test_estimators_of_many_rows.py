@@ -1,7 +1,5 @@
 """Estimators with more rows than exact algebra is for; here some hundred of them are many."""
 
-from dataclasses import replace
-
 import numpy as np
 import pymc as pm
 import pytest
@@ -106,7 +104,7 @@ def test_average():
 
 
 def test_a_rough_kernel_is_warned_of_and_the_fit_is_kept(monkeypatch):
-    monkeypatch.setattr(automatic, "SWITCH", replace(automatic.SWITCH, rows_of_values=0))
+    monkeypatch.setattr(automatic, "_ROWS_OF_VALUES", 0)
     X, values = data()
 
     def learnt(d):

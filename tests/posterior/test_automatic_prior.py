@@ -1,7 +1,6 @@
 """The prior that is taken by itself, and what an approximated one loses, against plain NumPy."""
 
 import logging
-from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -27,10 +26,6 @@ def many(monkeypatch):
     monkeypatch.setattr(automatic, "MANY_ROWS", 300)
     monkeypatch.setattr(automatic, "_MOST_POINTS", 20)
     monkeypatch.setattr(automatic, "_LEAST_POINTS", 20)
-
-
-def switch(monkeypatch, **changes):
-    monkeypatch.setattr(automatic, "SWITCH", replace(automatic.SWITCH, **changes))
 
 
 def correlation(name, ls, A, B):
@@ -142,7 +137,7 @@ def test_more_points_where_they_are_enough(caplog):
 
 
 def test_the_call_stops_with_the_figures(monkeypatch):
-    switch(monkeypatch, rows_of_values=0)
+    monkeypatch.setattr(automatic, "_ROWS_OF_VALUES", 0)
     X, y = values("Matern12", 0.2)
     with pytest.raises(sg.ApproximationError) as caught:
         process("Matern12", 0.2).posterior(X, y, **GAUSSIAN)
@@ -164,7 +159,7 @@ def test_values_take_the_kernel_where_it_is_cheap():
 
 
 def test_more_data_are_checked_anew(monkeypatch):
-    switch(monkeypatch, rows_of_values=0)
+    monkeypatch.setattr(automatic, "_ROWS_OF_VALUES", 0)
     X, y = values("Matern12", 0.2)
     few = process("Matern12", 0.2).posterior(X[:290], y[:290], **GAUSSIAN)
     assert few.prior.approximation is None
@@ -207,10 +202,11 @@ def test_neighbourhoods_stand_for_more_rows(monkeypatch):
     X, y = values("Matern32", 0.4, n=1000)
     posterior = process("Matern32", 0.4, Inducing(40)).posterior(X, y, **GAUSSIAN)
     whole = posterior.approximation_loss.divergence
-    switch(monkeypatch, rows_checked=300, rows_of_values=0)
+    monkeypatch.setattr(automatic, "MOST_ROWS", 300)
+    monkeypatch.setattr(automatic, "_ROWS_OF_VALUES", 0)
     with pytest.raises(sg.ApproximationError, match="is off by"):
         process("Matern32", 0.4).posterior(X, y, **GAUSSIAN)
-    switch(monkeypatch, rows_checked=300, most_loss=1e4)
+    monkeypatch.setattr(automatic, "LIMIT", 1e4)
     part = process("Matern32", 0.4).posterior(X, y, **GAUSSIAN).approximation_loss
     # Of 20 points, not 40, and without pairs at the edges of neighbourhoods: its size is right.
     assert whole < part.divergence < 10 * whole
