@@ -68,15 +68,6 @@ class LearntRows(RowSites):
         return [*in_limits, np.where(np.isnan(value), 0.0, -found.offset), found.noise]
 
 
-class LearntLimits(LearntRows):
-    """Limits of a constraint: the last two numbers, variance and nugget, have no derivatives."""
-
-    def slopes_of_numbers(self, found: FactorGradient) -> list[FloatArray]:
-        """In each of the numbers."""
-        *in_limits, value, noise = super().slopes_of_numbers(found)
-        return [*in_limits, np.zeros(value.shape), np.zeros(noise.shape)]
-
-
 class LearntFunctions(FunctionSites):
     """Sites of a likelihood that is no rows: the numbers are its parameters.
 
@@ -365,18 +356,17 @@ def limits_at(log_constant: FloatArray, *numbers: FloatArray) -> SitesAt | None:
     Parameters
     ----------
     log_constant : ndarray, shape ()
-    phi, mean, noise : ndarray
-        `noise` is what features leave, and the share of the variance that is a nugget.
+    phi, mean, rest : ndarray
     lower, upper : ndarray, shape (k,)
     variance, nugget : ndarray, shape (k,)
-        Of f in the prior, and the nugget's alone.
+        Of f in the prior, which only scales what is drawn, and of the rows' own noise.
     """
-    phi, mean, noise, lower, upper, variance, nugget = numbers
-    if not (all_finite(log_constant, phi, mean, noise) and (variance > 0.0).all()):
+    phi, mean, rest, lower, upper, variance, nugget = numbers
+    if not (all_finite(log_constant, phi, mean, rest, nugget) and (variance > 0.0).all()):
         return None
-    columns = lower, upper, np.full(mean.size, np.nan), np.zeros(mean.size)
-    found = SitesAt(phi, LearntLimits(columns, mean, noise), float(log_constant))
-    sd, shares = np.sqrt(variance), (noise / variance, nugget / variance)
+    columns = lower, upper, np.full(mean.size, np.nan), nugget  # no value: nor a slope in variance
+    found = SitesAt(phi, LearntRows(columns, mean, rest), float(log_constant))
+    sd, shares = np.sqrt(variance), ((nugget + rest) / variance, nugget / variance)
     limits = (lower - mean) / sd, (upper - mean) / sd
     found.hard = RowsBeside(phi / sd[:, None], *limits, *shares)
     return found

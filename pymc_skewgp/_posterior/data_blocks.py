@@ -583,7 +583,7 @@ def hard_rows(
             phi, rest = features.derivative_at(data.X, derivative), np.zeros(data.X.shape[0])
         rows, mean = in_prior_units(data.rows(), prior, data), prior.mean("X", data.X, derivative)
         variance = np.einsum("ij,ij->i", phi, phi) + rest
-        numbers = phi, mean, rows.S + rest, rows.lower, rows.upper, variance, rows.S
+        numbers = phi, mean, rest, rows.lower, rows.upper, variance, rows.S
         limits = blocks_at.limits_at(np.zeros(()), *numbers)
         assert limits is not None  # all numbers are checked
         parts.append(limits.hard)

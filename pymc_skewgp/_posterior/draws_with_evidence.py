@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_skewgp._errors import no_warnings
-from pymc_skewgp._gaussian import covariance, truncated, twisted
+from pymc_skewgp._gaussian import covariance, twisted
 from pymc_skewgp._gaussian import escalation as policy
 from pymc_skewgp._gaussian.weights import resample_together, systematic_resample
 from pymc_skewgp._limits import few_blas_threads
@@ -24,7 +24,7 @@ from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
 # Behind the probability of the signs at pseudo-points, which every evidence is divided by.
-_SIGN_DRAWS = 1024
+SIGN_DRAWS = 1024
 
 
 class DrawsWithEvidence(NamedTuple):
@@ -60,8 +60,7 @@ class Case(NamedTuple):
         Of z, of which the values after the first `n_pseudo_points` are wanted.
     n_pseudo_points : int
     log_prob_of_signs : float
-        Of those at the pseudo-points under the prior, before any data: see
-        `log_prob_of_prior_signs`.
+        Of those at the pseudo-points under the prior, before any data.
     sites : Sites or None
         Observations that are no rows.
     """
@@ -104,16 +103,6 @@ def draws_with_evidence(
         assert found is not None  # these samplers always know it
         log_evidence = given.log_density + found.value - case.log_prob_of_signs
         return DrawsWithEvidence(log_evidence, *found[1:3], f, found.pareto_k)
-
-
-def log_prob_of_prior_signs(cov: FloatArray, phase: FloatArray, truncation: FloatArray) -> float:
-    """Log probability that phase f / sd + truncation is positive, f ~ N(0, cov)."""
-    if not phase.size:
-        return 0.0
-    scale = phase / np.sqrt(cov.diagonal())
-    return truncated.log_prob_rectangle(
-        scale[:, None] * cov * scale, -truncation, np.inf, _SIGN_DRAWS, None, 0
-    ).value
 
 
 def sun_given(
@@ -209,9 +198,7 @@ def draws_of_many(
         `map`, or the same in several processes.
     """
     arguments = zip(cases, counts, rngs, strict=True)
-    first = next(arguments, None)
-    if first is None:
-        return
+    first = next(arguments)
     every = chain([first], arguments)
     fewest, most = settings.rows
     if first[0].sites is not None or not fewest <= first[0].given.n_rows <= most:

@@ -30,7 +30,6 @@ from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.fits import NOTHING_DRAWN, FunctionFit, refuse_method
 from pymc_skewgp._posterior.prior import DataSet, Features, Prior, between_functions, n_functions
 from pymc_skewgp._posterior.row_groups import group_residuals, residual_draws, rows_are_apart
-from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed
 
 # New points up to which a matrix of them is made: larger ones are diagonal, and nobody asks.
@@ -227,13 +226,6 @@ class FiniteRankFit(FunctionFit):
             )
         wide = self.features.values(phi, n_functions).reshape(-1, self.features.rank)
         return np.repeat(self._prior.mean(name, X, derivative), n_functions), rest, wide.T
-
-    def sun(self) -> SunParameters:
-        """ValueError: it has a dimension for each row."""
-        raise ApproximationError(
-            "the posterior of f as a SUN has a latent dimension for each row of the data, which "
-            "many rows under an approximated prior do without: use sample, predict or marginals."
-        )
 
     def regression(
         self, new: FloatArray | None, *, joint: bool = False, derivative: Derivative | None = None

@@ -182,12 +182,12 @@ class FunctionFit:
         """
         if self._single_rows is not None:
             return self._single_rows.sun()
+        given, s = self.conditioning, self.n_latent
         if not self._draws_rows:
             raise ValueError(
                 "under a likelihood that is not made of intervals the posterior of f is no SUN: "
                 "use sample, predict or marginals."
             )
-        given, s = self.conditioning, self.n_latent
         above = np.isposinf(given.upper)
         if not (above | np.isneginf(given.lower)).all():
             raise ValueError(

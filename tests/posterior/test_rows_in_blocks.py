@@ -152,6 +152,9 @@ def test_as_without_blocks(name):
     one = in_blocks(X, y, likelihood, GRID, **more)
     other = of_all_rows(X, y, likelihood, GRID, 2048, **more)
     agree(one, other, NEW)
+    if name == "duels":
+        p, q = (x.preference_probability(NEW[:3], NEW[4:]) for x in (one, other))
+        assert (np.abs(p.value - q.value) < 4.5 * np.hypot(p.std_error, q.std_error)).all()
     # Of f at the data means and deviations within errors of nearly independent draws.
     some = None if np.ndim(y) > 1 else np.arange(0, N, 6)
     a, b = (x.sample(600, 2, random_seed=1, rows=some)["posterior"]["f"] for x in (one, other))
@@ -242,14 +245,6 @@ def test_weights_are_repeated_rows(likelihood, y, grid):
         agree(one, in_blocks(X[index], y[index], likelihood, grid), NEW)
     else:  # The repeated rows share one e, as rows of a kernel do.
         agree(one, of_all_rows(X, y, likelihood, grid, weights=weights), NEW)
-
-
-def test_points_are_exact():
-    found = in_blocks(X, VALUES, lk.Gaussian(0.3), GRID).log_marginal_likelihood
-    phi, rest = GridFeatures(GRID.points, False).at(X)
-    cov = phi @ phi.T + np.diag(rest + 0.09)
-    wanted = stats.multivariate_normal(slope(X), cov).logpdf(VALUES)
-    assert found.value == pytest.approx(wanted, abs=1e-8)
 
 
 def test_equal_rows_take_the_memory_of_different_ones(monkeypatch):
@@ -385,7 +380,7 @@ CHAIN = np.stack([np.arange(N - 1), np.arange(1, N)], axis=1)
 BANDED = np.eye(5) + 0.3 * np.diag(np.ones(4), 1) + 0.3 * np.diag(np.ones(4), -1)
 REFUSED = {
     "constraints alone": constraints_alone,
-    "dimension for each row": lambda: labelled().sun,
+    "a column for each row": lambda: labelled().sun,
     "not Gaussian where features leave": lambda: labelled().marginals(),
     "no derivatives": lambda: labelled().marginals(NEW, derivative=(0, 1)),
     "wide beside what a row of the data says": lambda: (

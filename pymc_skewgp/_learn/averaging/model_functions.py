@@ -18,6 +18,7 @@ from pytensor.tensor import TensorType
 from pytensor.tensor.random.type import RandomGeneratorType
 from xarray import Dataset, DataTree
 
+from pymc_skewgp._gaussian.truncated import log_orthant
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.averaging.points import EqualDraws, FactorTask, Task, evidence_alone
 from pymc_skewgp._learn.coordinates import Point, Searched
@@ -33,7 +34,7 @@ from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._model.steps.block_move import LatentAtPoint
 from pymc_skewgp._observations.observations import intervals
 from pymc_skewgp._observations.sites import Sites, SitesGiven
-from pymc_skewgp._posterior.draws_with_evidence import Case, log_prob_of_prior_signs, sun_given
+from pymc_skewgp._posterior.draws_with_evidence import SIGN_DRAWS, Case, sun_given
 from pymc_skewgp._posterior.output import named_dataset
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
@@ -463,7 +464,7 @@ class _BlockFunctions:
             prior, rows = SunParameters(*found), intervals(nothing, nothing, nothing)
         given = sun_given(prior, rows)
         n_signs = prior.truncation.size
-        log_prob = log_prob_of_prior_signs(prior.latent_cov, np.ones(n_signs), prior.truncation)
+        log_prob = log_orthant(prior.truncation, prior.latent_cov, SIGN_DRAWS, 0).value
         case = Case(given, n_signs, log_prob - log_constant)
         if sites is None or self._design is None:
             return case

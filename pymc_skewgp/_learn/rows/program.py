@@ -372,8 +372,7 @@ def limits_of(known: KnownData, latent: LatentGraph) -> DataOfKind:
     symbols, rows = _row_graphs(known, latent)
     phi, mean, rest = latent.first(known.likelihood.derivative)
     variance = pt.sqr(phi).sum(axis=1) + rest
-    nugget = rows.S * variance
-    numbers = [phi, mean, nugget + rest, rows.lower, rows.upper, variance, nugget]
+    numbers = [phi, mean, rest, rows.lower, rows.upper, variance, rows.S * variance]
     compiled, table = latent.compiled(symbols, [rows.log_constant, *numbers]), known.whole
     batch = *table.columns, table.log_constant, *table.slopes
     whole, n = [Chunk(compiled, known.X, limits_at, batch)], known.X.shape[0]

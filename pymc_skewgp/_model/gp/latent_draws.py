@@ -457,14 +457,14 @@ class AtDraw(NamedTuple):
     likelihoods : list of Likelihood
         One for each kind of data.
     signs : tuple of ndarray
-        Prior covariance, phase and truncation at the pseudo-points.
+        Truncation and `Prior.latent_cov`, of all functions.
     sites : Sites or None
         Observations that are no rows, of the values after the pseudo-points.
     """
 
     given: Conditioning
     likelihoods: list[base.Likelihood]
-    signs: tuple[FloatArray, FloatArray, FloatArray]
+    signs: tuple[FloatArray, FloatArray]
     sites: Sites | None
 
 
@@ -547,7 +547,8 @@ class LatentGivenData:
             units = units_of(variances, self._units)
             prior = FactoredCovariance.of_kernel(cov, units)
             given = process_given(prior, mean, phase, truncation, rows)
-            signs = cov[:s, :s], phase, truncation
+            scale = phase / np.sqrt(variances[:s])
+            signs = truncation, scale[:, None] * cov[:s, :s] * scale
             yield index, AtDraw(given, [x.likelihood for x in sets], signs, sites_of(sets))
 
     def likelihoods(self, trace: Dataset) -> NDArray[Any]:

@@ -13,7 +13,7 @@ from pymc.testing import BaseTestDistributionRandom, assert_support_point_is_exp
 from pytensor.compile.mode import Mode
 from scipy import stats
 
-from pymc_skewgp import SUN, NotPositiveDefiniteError
+from pymc_skewgp import SUN, NotPositiveDefiniteError, integrate
 from pymc_skewgp._model.distributions.unified_skew_normal import (
     UnifiedSkewNormal,
 )
@@ -284,6 +284,20 @@ def test_prior_predictive_and_observations():
     with model:
         pm.set_data({"x": data + 1})
     assert model.compile_logp()({}) == pytest.approx(sun.logpdf(data + 1).sum(), abs=1e-12)
+
+
+def test_evidence_where_the_latent_covariance_is_no_correlation_matrix():
+    """By the trapezoidal rule over z, some nine deviations to either side."""
+    known = {"mu": [0.0], "scale": [[2.0]], "cross_cov": [[1.2]]}
+    known |= {"truncation": [1.0], "latent_cov": [[4.0]]}
+    y, at = np.array([0.3, 1.1]), np.linspace(-12.0, 12.0, 2001)
+    with pm.Model() as model:
+        z = UnifiedSkewNormal("z", **{name: np.array(x) for name, x in known.items()})
+        pm.Normal("y", z[[0, 0]], 0.5, observed=y)
+    found = integrate(model, random_seed=1, progressbar=False)["posterior"].attrs["log_evidence"]
+    density = SUN.from_cross_cov(**known).logpdf(at[:, None])
+    density += stats.norm.logpdf(y[:, None], at, 0.5).sum(axis=0)
+    assert found == pytest.approx(np.log(np.exp(density).sum() * (at[1] - at[0])), abs=1e-8)
 
 
 # Parameters: what may be given, and what is refused
