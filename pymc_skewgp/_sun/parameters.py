@@ -108,7 +108,8 @@ def marginal(sun: SunParameters, rows: Rows) -> SunParameters:
 def conditional(sun: SunParameters, given: Rows, rest: Rows, value: FloatArray) -> SunParameters:
     r"""Of the coordinates `rest`, given that those in `given` equal `value`.
 
-    With the given coordinates as 1, the others as 2:
+    Of many values, (m, n), `mu` and `truncation` have a row each. With the given coordinates as 1,
+    the others as 2:
 
     .. math::
 
@@ -126,37 +127,24 @@ def conditional(sun: SunParameters, given: Rows, rest: Rows, value: FloatArray) 
     cross = sun.cross_cov[given]
     pull = cho_solve((chol, True), cross)
     return SunParameters(
-        sun.mu[rest] + weights.T @ offset,
+        sun.mu[rest] + offset @ weights,
         symmetric(sun.scale[np.ix_(rest, rest)] - shared.T @ weights),
         sun.cross_cov[rest] - weights.T @ cross,
-        sun.truncation + pull.T @ offset,
+        sun.truncation + offset @ pull,
         symmetric(sun.latent_cov - cross.T @ pull),
     )
 
 
 def draws_beyond(sun: SunParameters, values: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """A draw of the last coordinates given each of many values of the first ones, (m, n): (m, t).
-
-    As `conditional`, whose covariances are those of all of them.
-    """
-    n = values.shape[1]
-    chol = cholesky("scale", sun.scale[:n, :n])[0]
-    half = solve_triangular(chol, sun.scale[:n, n:], lower=True)
-    white = solve_triangular(chol, (values - sun.mu[:n]).T, lower=True)
-    mu = sun.mu[n:] + white.T @ half
-    scale = symmetric(sun.scale[n:, n:] - half.T @ half)
+    """A draw of the last coordinates, (m, t), given each of many values of the first, (m, n)."""
+    first, rest = np.split(np.arange(sun.mu.size), [values.shape[1]])
+    given = conditional(sun, first, rest, values)
     if not sun.truncation.size:
-        factor = low_rank_factor(scale)
-        return mu + rng.standard_normal((len(mu), factor.shape[1])) @ factor.T
-    cross = solve_triangular(chol, sun.cross_cov[:n], lower=True)
-    truncation = sun.truncation + white.T @ cross
-    known = scale, sun.cross_cov[n:] - half.T @ cross
-    latent_cov = symmetric(sun.latent_cov - cross.T @ cross)
-    each = (
-        SunParameters(centre, *known, signs, latent_cov)
-        for centre, signs in zip(mu, truncation, strict=True)
-    )
-    return np.concatenate([sun_draws(own, 1, rng) for own in each])
+        factor = low_rank_factor(given.scale)
+        return given.mu + rng.standard_normal((len(values), factor.shape[1])) @ factor.T
+    each = zip(given.mu, given.truncation, strict=True)
+    own = (given._replace(mu=mu, truncation=truncation) for mu, truncation in each)
+    return np.concatenate([sun_draws(one, 1, rng) for one in own])
 
 
 def affine(sun: SunParameters, A: FloatArray, b: FloatArray) -> SunParameters:
