@@ -5,7 +5,7 @@ import pytest
 from approximation_oracles import normal_marginals as gaussian
 from approximation_oracles import rbf, tree
 from scipy.integrate import quad
-from scipy.stats import norm, skewnorm
+from scipy.stats import norm
 from xarray import DataTree
 
 from pymc_skewgp import LatentMarginals, SkewGPPosterior, coverage
@@ -27,20 +27,6 @@ class TestOfTheExactPosterior:
         np.testing.assert_allclose(found["mean"], wanted.mean(axis=1), atol=1e-9)
         np.testing.assert_allclose(found["coverage_se"], 0.0, atol=1e-15)
         np.testing.assert_allclose(found["mean_se"], 0.0, atol=1e-15)
-
-    def test_a_gaussian_of_a_skewed_posterior(self):
-        """One label under N(0, 4): a skew-normal; its mass between the ends by quadrature."""
-        exact = skewnorm(a=2.0, scale=2.0)
-        mean, variance = exact.stats("mv")
-        posterior = SkewGPPosterior([0.0], [1], cov_func=rbf(4.0), n_draws=8192)
-        found = coverage(gaussian([mean], np.sqrt(variance)), posterior)
-        assert found["prob"].values.tolist() == [0.5, 0.8, 0.89, 0.95]
-        assert (found["coverage_se"] < 0.01).all()
-        for prob in found["prob"].values:
-            reach = norm.ppf(0.5 + 0.5 * prob) * np.sqrt(variance)
-            at = found.sel(prob=prob)
-            wanted = quad(exact.pdf, mean - reach, mean + reach)[0]
-            assert abs(at["coverage"].item() - wanted) < 4 * at["coverage_se"].item()
 
     def test_few_draws_are_no_bias(self):
         """19 draws of a Gaussian: the mean coverage of 1000 such sets is the nominal probability.

@@ -5,7 +5,7 @@ import pytest
 from approximation_oracles import rbf, tree
 from scipy.integrate import quad
 from scipy.special import ndtr
-from scipy.stats import norm, skew
+from scipy.stats import norm
 from xarray import DataTree
 
 from pymc_skewgp import SkewGPPosterior, posterior_skewness
@@ -27,13 +27,6 @@ class TestDraws:
     def test_a_single_draw_has_errors_without_bound(self):
         at = DrawnMarginals(self.DRAWS[:1, :1])
         assert all((error == np.inf).all() for error in at.moment_errors)
-
-    def test_moments(self):
-        at = DrawnMarginals(self.DRAWS)
-        flat = self.DRAWS.reshape(-1, 4)
-        np.testing.assert_allclose(at.moments.mean, flat.mean(axis=0), rtol=1e-13)
-        np.testing.assert_allclose(at.moments.sd, flat.std(axis=0), rtol=1e-13)
-        np.testing.assert_allclose(at.moments.skewness, skew(flat), rtol=1e-12)
 
     def test_distribution_function(self):
         at = DrawnMarginals(self.DRAWS)
@@ -61,10 +54,6 @@ class TestDraws:
         values = np.repeat(np.linspace(-3.0, 3.0, 7)[:, None], 2, axis=1)
         np.testing.assert_allclose(at.density(values), norm.pdf(values), atol=0.04)
 
-    def test_probability(self):
-        value = DrawnMarginals(self.DRAWS).probability().value
-        np.testing.assert_allclose(value, ndtr(self.DRAWS).mean(axis=(0, 1)), rtol=1e-13)
-
     def test_a_point_where_all_draws_are_equal(self):
         draws = np.random.default_rng(0).normal(size=(2, 20, 2))
         draws[..., 1] = 0.3
@@ -83,12 +72,6 @@ class TestDraws:
         np.testing.assert_array_equal(at.ess, 2 * n_draws)
         wanted = flat.std(axis=0) / np.sqrt(2 * n_draws)
         np.testing.assert_allclose(at.moment_errors.mean, wanted, rtol=1e-12)
-
-    @pytest.mark.parametrize("name", ["cdf", "cdf_values", "density"])
-    @pytest.mark.parametrize("values", [0.0, np.zeros(2), np.zeros((3, 5)), np.zeros(8)])
-    def test_shapes(self, name, values):
-        with pytest.raises(ValueError, match="a column for each of the 4 points, got shape"):
-            getattr(DrawnMarginals(self.DRAWS), name)(values)
 
 
 def test_errors_are_honest():

@@ -16,7 +16,6 @@ from scipy.stats import kstest
 import pymc_skewgp as sg
 from pymc_skewgp import SkewGP, sbc
 from pymc_skewgp._diagnostics.approximations import METHODS, Problem
-from pymc_skewgp._diagnostics.sbc import draw_prior
 
 X = np.linspace(-2.0, 2.0, 8)[:, None]
 SIZE = 1e-3
@@ -85,33 +84,6 @@ class TestMethods:
         tree, places = run(process(), method, n_simulations=100)
         assert smallest_p(places) < SIZE
         assert tree["prior_sbc"].attrs["method"] == method.__name__
-
-
-class TestTruths:
-    """Draws of the prior, 4000 of them: KS tests at 8 points as above."""
-
-    def draws(self, gp):
-        prior = gp.posterior(X, np.zeros(8, dtype=int)).prior
-        return draw_prior(prior, X, 4000, np.random.default_rng(0))
-
-    def test_independent_of_each_other(self):
-        """Neighbouring draws: the correlation of 4000 pairs within 4 / 4000^.5, 6e-5 each."""
-        for s in (0, 2):
-            f = self.draws(process(s))
-            found = [np.corrcoef(f[:-1, i], f[1:, i])[0, 1] for i in range(8)]
-            assert np.abs(found).max() < 4.0 / np.sqrt(4000)
-
-    def test_with_pseudo_points(self):
-        """Against draws of the Gaussian prior, kept where their signs are as given."""
-        everywhere = np.vstack([POINTS, X])
-        K = 4.0 * np.exp(-0.5 * (everywhere - everywhere.T) ** 2)
-        f = np.random.default_rng(1).multivariate_normal(np.zeros(10), K, 60_000)
-        # Signs are of f less its mean.
-        kept = f[((np.array([1.0, -1.0]) * f[:, :2] / 2.0 + GAMMA) > 0).all(axis=1)]
-        assert len(kept) > 10_000
-        found = self.draws(process(2))
-        p = [kstest(found[:, i], 0.5 + kept[:, 2 + i]).pvalue for i in range(8)]
-        assert min(p) * 8 > SIZE
 
 
 class TestResults:
@@ -185,11 +157,6 @@ class TestErrors:
     def test_options(self, options, error, message):
         with pytest.raises(error, match=message):
             sbc(process(), X, **options)
-
-    @pytest.mark.parametrize("method", ["laplace", "advi", "latent_nuts", "hsgp_nuts"])
-    def test_methods_that_know_no_pseudo_points(self, method):
-        with pytest.raises(ValueError, match="pseudo_points"):
-            sbc(process(2), X, method=method, n_simulations=1, progressbar=False)
 
 
 def test_a_problem_has_the_labels_of_its_simulation():
