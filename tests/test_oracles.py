@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import rectangle_oracles as ro
 from likelihood_oracles import function_grid, one_sign
-from observation_oracles import grid_posterior
 from oracles import (
     brute_log_prob,
     equicorrelated_cov,
@@ -81,20 +80,6 @@ def test_a_sign():
     cov = K4[:2, :2] + np.diag([0.0, 1.0])
     both = brute_log_prob(np.array([-0.3, 0.0]), np.inf, cov)  # to 1e-12
     assert found.log_evidence == pytest.approx(both - norm.logcdf(0.3), abs=1e-9)
-
-
-K, M = K4[:3, :3], M4[:3]
-
-
-def test_a_point_and_an_interval_with_noise_in_common():
-    """The pair (v_1, v_2) is normal: density of the one, mass of the other given it."""
-    A, S = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]), np.array([[0.5, 0.3], [0.3, 0.6]])
-    G, mu = A @ K @ A.T + S, A @ M
-    found = grid_posterior(M, K, A, np.zeros(2), S, [np.nan, 0.1], [np.nan, np.inf], [0.8, np.nan])
-    slope = G[0, 1] / G[0, 0]
-    centre, sd = mu[1] + slope * (0.8 - mu[0]), np.sqrt(G[1, 1] - slope * G[0, 1])
-    expected = norm.logpdf(0.8, mu[0], np.sqrt(G[0, 0])) + norm.logsf(0.1, centre, sd)
-    assert found.log_evidence == pytest.approx(expected, abs=1e-9)
 
 
 COV3, LOW, HIGH = np.array([[1, 0.7, -0.35], [0.7, 1, -0.5], [-0.35, -0.5, 1]]), -0.4, 1.1

@@ -166,8 +166,9 @@ def test_as_without_blocks(name):
     assert (np.abs(np.log(a.std(axis=0) / b.std(axis=0))) < 5.0 * 0.022 * np.sqrt(2.0)).all()
 
 
-def test_data_of_two_kinds():
-    one, other = in_blocks(KINDS, None, None, GRID), of_all_rows(KINDS, None, None, GRID)
+@pytest.mark.parametrize("grid", [GRID, WHOLE], ids=["dense", "low rank"])
+def test_data_of_two_kinds(grid):
+    one, other = in_blocks(KINDS, None, None, grid), of_all_rows(KINDS, None, None, grid)
     agree(one, other, NEW)
     tree = one.sample(50, 2, random_seed=1)
     assert tree["posterior"]["f_seen"].shape == tree["posterior"]["f_labels"].shape == (2, 50, 60)
