@@ -1,7 +1,7 @@
 """One data set, one prior, many ways to the posterior of f; each is a function of a `Problem`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import Any, Literal, NamedTuple
 
@@ -376,33 +376,25 @@ def hsgp_nuts(problem: Problem) -> Approximation:
     if "L" not in basis:
         basis.setdefault("c", _BOUNDARY)
 
-    def model(problem: Problem) -> pm.Model:
-        n = problem.X.shape[0]
-        with pm.Model() as found:
-            gp = pm.gp.HSGP(mean_func=problem.mean_func(), cov_func=cov, **basis)
-            # At all points at once: f is linear in the coefficients, here and there.
-            f = gp.prior("f", X=np.vstack([problem.X, problem.new]))
-            observe(problem, f[:n])
-        return found
-
-    return _nuts(problem, model, options)
+    with pm.Model() as model:
+        gp = pm.gp.HSGP(mean_func=problem.mean_func(), cov_func=cov, **basis)
+        # At all points at once: f is linear in the coefficients, here and there.
+        f = gp.prior("f", X=np.vstack([problem.X, problem.new]))
+        observe(problem, f[: problem.X.shape[0]])
+    return _nuts(replace(problem, options=options), model)
 
 
-def _nuts(
-    problem: Problem,
-    model: Callable[[Problem], pm.Model] = latent_model,
-    options: dict[str, Any] | None = None,
-) -> Approximation:
-    """By NUTS."""
+def _nuts(problem: Problem, model: pm.Model | None = None) -> Approximation:
+    """By NUTS; of the latent model by default."""
     idata = pm.sample(
         draws=problem.draws,
         tune=problem.tune,
         chains=problem.chains,
-        model=model(problem),
+        model=latent_model(problem) if model is None else model,
         random_seed=problem.seed,
         progressbar=False,
         compute_convergence_checks=False,
-        **(problem.options if options is None else options),
+        **problem.options,
     )
     f, n = idata["posterior"]["f"].values, problem.X.shape[0]
     attrs = {

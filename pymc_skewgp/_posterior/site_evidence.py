@@ -105,7 +105,7 @@ def sites_by_pairs(
     `LogProbGradient.noise` is the standard error of the value where draws were tempered.
     """
     pairs = _pairs(rows, sites)
-    draws = pairs.members(n_draws, random_seed)
+    draws = pairs.sampler.members(n_draws, as_generator(random_seed))
     estimate = _estimate(draws)
     noise = 0.0 if draws.method == "pairs" else estimate.std_error
     e = draws.draws @ pairs.density.factor.T
@@ -126,7 +126,8 @@ def sites_by_pairs(
 
 def sites_estimate(rows: Rectangle, sites: SitesGiven, n_draws: int, random_seed: int) -> Estimate:
     """The value alone with its error, rows that are intervals among them or not."""
-    return _estimate(_pairs(rows, sites).members(n_draws, random_seed))
+    sampler = _pairs(rows, sites).sampler
+    return _estimate(sampler.members(n_draws, as_generator(random_seed)))
 
 
 def _ep(
@@ -200,10 +201,6 @@ class SiteDraws:
         proposal = self.proposal
         target = None if self._factors.log_concave else Target(self.density, self._slopes)
         return coordinates.SiteSampler(with_modes(proposal, target, self._rows))
-
-    def members(self, n_draws: int, random_seed: int) -> TruncatedDraws:
-        """Both members of so many pairs."""
-        return self.sampler.members(n_draws, as_generator(random_seed))
 
 
 def _pairs(rows: Rectangle, sites: SitesGiven) -> SiteDraws:
