@@ -99,22 +99,6 @@ def test_named_likelihoods(likelihood):
     assert_quantiles(found, given, sd, 0.7)
 
 
-def test_probabilities_of_labels():
-    """Within three of their errors, which allow for tails that no draw has met."""
-    sd = 5.0
-    for likelihood, y, right in (
-        (of.BernoulliLogit(), [0, 1], integral(expit, sd, 1.0)),
-        (of.BernoulliProbit(), [0, 1], stats.norm.cdf(1.0 / np.hypot(1.0, sd))),
-        (of.BinomialLogit(9), [1, 5], integral(expit, sd, 1.0)),
-        (of.BinomialProbit(9), [1, 5], stats.norm.cdf(1.0 / np.hypot(1.0, sd))),
-    ):
-        found = far_away(likelihood, y, sd, mean=1.0, draws=0)
-        assert abs(found["p_mean"] - right) < 3.0 * found["p_mean_se"] + 1e-9
-    assert_quantiles(
-        far_away(of.BinomialLogit(9), [1, 5], sd, draws=0), lambda f: stats.binom(9, expit(f)), sd
-    )
-
-
 def trials(e):
     return pm.Binomial.dist(100_000, LOGISTIC(e))
 

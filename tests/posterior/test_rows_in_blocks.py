@@ -266,6 +266,10 @@ def test_automatic_between_few_and_many_rows():
     new = many.update([[0.1], [0.2]], [1, 0])
     assert new._fit is not many._fit
     assert new.log_marginal_likelihood.value < many.log_marginal_likelihood.value
+    # What blocks do not take goes without, as their refusal says.
+    banded = lk.MultinomialProbit(noise_cov=BANDED)
+    known = {"cov_func": rbf, "approximation": GRID, "likelihood": banded}
+    assert not isinstance(SkewGPPosterior(X[:40], np.arange(40) % 5, **known)._fit, FiniteRankFit)
 
 
 def test_coordinates_are_kept_of_many_rows(monkeypatch):
