@@ -342,7 +342,9 @@ class Choice(NamedTuple):
     @property
     def computed(self) -> dict[str, Any]:
         """Attributes of the posterior that are known already."""
-        return {} if self.fit is None else {"_fit": self.fit, "approximation_loss": self.loss}
+        if self.fit is None:
+            return {}
+        return {"_fit_of_rows": self.fit, "_fit": self.fit, "approximation_loss": self.loss}
 
     @property
     def largest_loss(self) -> float:

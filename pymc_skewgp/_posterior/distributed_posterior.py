@@ -203,10 +203,10 @@ class DistributedPosterior(SkewGPPosterior):
     sweeps is repeated there: all goes on as if nothing had happened, and gives the same numbers to
     the bit. The chunks must be such that dask can compute them again.
 
-    What there is: `log_marginal_likelihood`, `latent`, `sample`, which keeps coordinates and has no
-    groups of the data, `at_rows` for f, new data and log likelihoods at chosen rows, `predict`,
-    `probability`, `marginals` at new points. `sun`, `update`, `prior_report`, `sample(rows=)`,
-    marginals at the data and weights are refused.
+    What there is: `log_marginal_likelihood`, `latent`, `sample`, which without ``rows=`` keeps
+    coordinates and has no groups of the data, `at_rows` for f, new data and log likelihoods at
+    chosen rows, `predict`, `probability`, `marginals` at new points. `sun`, `update`,
+    `prior_report`, marginals at the data and weights are refused.
 
     Parameters
     ----------
@@ -285,9 +285,6 @@ class DistributedPosterior(SkewGPPosterior):
     def sun(self) -> SUN:
         """Refused: it has a dimension for each row."""
         return _refuse("sun", "it has a latent dimension for each row; use sample or predict")
-
-    def _to_draw(self, rows: ArrayLike) -> NoReturn:
-        _refuse("sample(rows=)", "call at_rows with what sample() returns")
 
     def _kept(
         self, coordinates: FloatArray, log_weight: FloatArray, attributes: dict[str, Any]

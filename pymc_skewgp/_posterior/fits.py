@@ -59,8 +59,6 @@ class FunctionFit:
         Which of the rows that are intervals are constraints, which may contradict each other or the
         data.
     sites : Sites, optional
-    single_rows : FunctionFit, optional
-        The same with a row for each interval, where sites are made of them.
 
     Attributes
     ----------
@@ -77,10 +75,9 @@ class FunctionFit:
         rows: Observations | Conditioning | None = None,
         constrained: NDArray[np.bool_] | None = None,
         sites: Sites | None = None,
-        single_rows: "FunctionFit | None" = None,
     ) -> None:
         self._prior, self._parts, self._given = prior, tuple(parts), rows
-        self._constrained, self._sites, self._single_rows = constrained, sites, single_rows
+        self._constrained, self._sites = constrained, sites
         self._draws_rows = rows is not None and sites is None
         self.n_functions = max(part.n_functions for part in parts)
         self.n_latent = prior.n_pseudo_points * self.n_functions
@@ -180,8 +177,6 @@ class FunctionFit:
         ValueError
             For observations with two finite limits, and under sites.
         """
-        if self._single_rows is not None:
-            return self._single_rows.sun()
         given, s = self.conditioning, self.n_latent
         if not self._draws_rows:
             raise ValueError(
@@ -242,13 +237,8 @@ class FunctionFit:
         if found is None:
             return self
         given, sites = found
-        fit = FunctionFit(self._prior, self._parts, given, constrained[left], sites, self)
+        fit = FunctionFit(self._prior, self._parts, given, constrained[left], sites)
         return self if few is rows and fit.sampler.collapsed else fit
-
-    @property
-    def of_single_rows(self) -> "FunctionFit":
-        """The same with a latent value for each interval, also where intervals repeat."""
-        return self._single_rows or self
 
     def averaged(
         self, regression: Regression, joint: FloatArray | None

@@ -250,6 +250,7 @@ class SkewGPPosterior(prior_report.ReportsPrior):
 
     @cached_property
     def _fit_of_rows(self) -> fits.FunctionFit:
+        """With a latent value for each interval, also where intervals repeat."""
         return fit_of(self._prior, self._sets)
 
     @cached_property
@@ -313,7 +314,7 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         ValueError
             For observations with two finite limits, which no SUN can express.
         """
-        return SUN._of(self._fit.sun())
+        return SUN._of(self._fit_of_rows.sun())
 
     def sample(
         self,
@@ -357,7 +358,7 @@ class SkewGPPosterior(prior_report.ReportsPrior):
             `at_rows` makes f, y and their log likelihood of them, for the rows that are wanted.
         """
         draws, chains = check.as_count("draws", draws), check.as_count("chains", chains)
-        index, sets = (None, self._sets) if rows is None else self._to_draw(rows)
+        index, sets = (None, self._sets) if rows is None else self._chosen(rows)
         kept = self._fit.n_kept if index is None else None
         size = self._size if index is None else index.size
         refuse_large(draws, chains, kept or size)
@@ -365,7 +366,7 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         started = time.perf_counter()
         bar = progress_of(self._size, "Draws given", self._progressbar)
         with few_blas_threads(self._size), bar:
-            fit = self._fit.of_single_rows if method == "lin_ess" else self._fit
+            fit = self._fit_of_rows if method == "lin_ess" else self._fit
             latent, chosen = fit.equal_draws((chains, draws), method, rng, thin)
             f = fit.draw(latent, chosen, rng, index) if kept is None else None
         elapsed = time.perf_counter() - started
@@ -374,9 +375,6 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         if f is None:
             return self._kept(latent.draws[chosen], log_weight, attributes)
         return output.sample_tree(sets, f, log_weight, rng, attributes, index)
-
-    def _to_draw(self, rows: ArrayLike) -> tuple[IntArray, tuple[DataSet, ...]]:
-        return self._chosen(rows)
 
     def _kept(
         self, coordinates: FloatArray, log_weight: FloatArray, attributes: dict[str, Any]

@@ -91,7 +91,7 @@ def test_beside_other_data():
         return sg.SkewGPPosterior(kinds, cov_func=kernel, n_draws=4096)
 
     merged, single = both(130), both(130)
-    single._fit = single._fit.of_single_rows
+    single._fit = single._fit_of_rows
     assert merged.latent.draws.shape[1] == 4
     assert single.latent.draws.shape[1] == 260
     a, b = merged.log_marginal_likelihood, single.log_marginal_likelihood
