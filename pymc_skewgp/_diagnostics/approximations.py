@@ -170,7 +170,7 @@ def function_tree(
     return as_datatree(
         groups,
         dims={"f": ["obs_id", *inner]},
-        pred_dims={"f": ["pred_id", *inner], "p": ["pred_id"]},
+        dims_of={"predictions": {"f": ["pred_id", *inner], "p": ["pred_id"]}},
         coords={
             "obs_id": np.arange(f.shape[2]),
             "pred_id": np.arange(new.shape[2]),

@@ -160,7 +160,6 @@ def as_datatree(
     groups: dict[str, dict[str, Any]],
     *,
     dims: dict[str, list[str]],
-    pred_dims: dict[str, list[str]] | None = None,
     coords: dict[str, Any],
     attrs: dict[str, Any],
     dims_of: Mapping[str, dict[str, list[str]]] = MappingProxyType({}),
@@ -173,8 +172,6 @@ def as_datatree(
         Arrays by variable by group.
     dims, coords : dict
         Dimensions of each variable after chain and draw, and their coordinates.
-    pred_dims : dict, optional
-        Dimensions in the groups of predictions, where they differ from `dims`.
     attrs : dict
         Attributes of the groups that hold draws or summaries.
     dims_of : mapping, optional
@@ -187,9 +184,8 @@ def as_datatree(
     described = ("posterior", "sample_stats", "predictions", "prior_sbc")
     tree = DataTree()
     for name in sorted(groups, key=lambda name: (name in dims_of, name.endswith("_summary"))):
-        own = dims if pred_dims is None or "predictions" not in name else pred_dims
         known = attrs if name.endswith("_summary") or name in described else {}
-        found = named_dataset(name, groups[name], dims_of.get(name, own), coords, known)
+        found = named_dataset(name, groups[name], dims_of.get(name, dims), coords, known)
         tree[name] = DataTree(found)
     return tree
 
@@ -299,14 +295,12 @@ class DataGroups(NamedTuple):
                 log_likelihood = data.weights * log_likelihood
             self.groups["log_likelihood"][y_name] = log_likelihood
 
-    def tree(
-        self, attrs: dict[str, Any], pred_dims: dict[str, list[str]] | None = None
-    ) -> DataTree:
+    def tree(self, attrs: dict[str, Any]) -> DataTree:
         """All of it, but for groups that are empty."""
         groups = {name: group for name, group in self.groups.items() if group}
         apart = {"log_likelihood": self.one_each} if "log_likelihood" in groups else {}
-        options: dict[str, Any] = {"coords": self.coords, "attrs": attrs, "dims_of": apart}
-        return as_datatree(groups, dims=self.dims, pred_dims=pred_dims, **options)
+        known = {"dims": self.dims, "coords": self.coords, "dims_of": apart}
+        return as_datatree(groups, attrs=attrs, **known)
 
 
 def sample_tree(
