@@ -250,8 +250,8 @@ def ep_posterior(
     log_evidence = given.log_density + ep.log_prob - signs
     factor = given.factor[n_latent:]
     mean = given.mean[n_latent:] + factor @ (given.row_factor.T @ ep.weights)
-    cross = given.row_factor @ factor.T
-    cov = factor @ factor.T - cross.T @ given.cov.site_precision(ep.tau) @ cross
+    taken = given.row_factor.T @ given.cov.site_precision(ep.tau) @ given.row_factor
+    cov = factor @ (np.eye(len(taken)) - taken) @ factor.T
     return GaussianPosterior(mean, cov, log_evidence)
 
 
