@@ -255,7 +255,7 @@ class DistributedPosterior(SkewGPPosterior):
         _ = self._fit  # refuses likelihoods that are no sites
 
     @cached_property
-    def _fit(self) -> FiniteRankFit:
+    def _fit_of_rows(self) -> FiniteRankFit:
         data, sets = self._data, (self._data.some,)
         prior, features = finite_rank_prior(self._prior, data.some.X)
         # Of other likelihoods not all rows need be points where those are that came here.

@@ -103,6 +103,8 @@ def test_rows_on_two_workers(dask_cluster):
                 what()
         one, other = (x.sample(10, 2, random_seed=3, rows=[1]) for x in (labels, here))
         np.testing.assert_allclose(one["posterior"]["f"], other["posterior"]["f"], atol=1e-8)
+        with pytest.raises(ValueError, match="leave method at its default"):
+            labels.sample(method="lin_ess")
         with pytest.raises(ValueError, match=f"0 to {N - 1}"):
             labels.at_rows(labels.sample(2, 1), [N])
         # Beyond the rows that are looked at beforehand, or among them.
