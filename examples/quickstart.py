@@ -45,7 +45,8 @@ def information_score(p, y):
 
 
 def min_ess_per_second(dt):
-    ess = float(az.ess(dt["posterior"].dataset)["f"].min())
+    """Smallest of f at every tenth of the tumours, in all and for each second."""
+    ess = float(az.ess(dt["posterior"].dataset.isel(obs_id=slice(None, None, 10)))["f"].min())
     return ess, ess / dt["sample_stats"].attrs["sampling_time"]
 
 
@@ -191,7 +192,7 @@ def main():
 
     twisted, chained = min_ess_per_second(dt), min_ess_per_second(chain)
     print(
-        "\nSmallest effective sample size (ESS) of f for each second (ESS in all):"
+        "\nSmallest effective sample size (ESS) of f at 30 tumours, for each second (in all):"
         f"\n  twisted {twisted[1]:9.1f} ({twisted[0]:.0f} of 4000)"
         f"\n  lin-ess {chained[1]:9.1f} ({chained[0]:.0f} of 8000)"
         f"\n  ratio   {twisted[1] / chained[1]:9.0f}"

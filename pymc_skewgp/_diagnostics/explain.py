@@ -21,6 +21,7 @@ from pymc_skewgp._learn.averaging.problem import IntegrationProblem, problem_of_
 from pymc_skewgp._learn.optimizers import NoValueError
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import ModelParts, parts_of_model, pymc_model
+from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.graph.members import Member
 from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import PLAIN
@@ -229,7 +230,7 @@ def _variables(
 
 def _values(model: pm.Model) -> dict[Any, Any]:
     """A value of each random variable: those observed, and where the others start."""
-    point = model.initial_point()
+    point = initial_point(model)
     values = {rv: point[model.rvs_to_values[rv].name] for rv in model.free_RVs}
     for rv in model.observed_RVs:
         values[rv] = model.rvs_to_values[rv].eval(mode=PLAIN)

@@ -19,6 +19,7 @@ UNRELIABLE_K, NEARLY_EQUAL = 0.7, 0.5
 _LEAST_SHARE = 0.2  # of plain Monte Carlo's error: what quasi-Monte Carlo is believed to save
 _ENOUGH_REPLICATES = 8
 _ROUND_OFF = 2e-14  # relative, of a log probability summed from well-conditioned steps
+_JUDGED = 16  # coordinates of a chain, the ones that mix worst by a quick look
 _LARGE_ERROR = 0.5
 
 
@@ -268,14 +269,24 @@ def metropolis_resample(log_weights: FloatArray, rng: np.random.Generator) -> In
 def chain_relative_ess(draws: FloatArray) -> float:
     """Smallest bulk effective sample size over the coordinates, over the number of draws.
 
-    `draws` has shape (n_chains, n_draws, N); runs too short for an estimate give 1/n_draws.
+    `draws` has shape (n_chains, n_draws, N); runs too short for an estimate give 1/n_draws. That of
+    many coordinates is found for those whose averages of batches scatter most.
     """
     n_chains, n_draws, _ = draws.shape
     if n_draws < 4:
         return 1.0 / n_draws
     from arviz_stats.base import array_stats  # a second of import that only sampling needs
 
-    ess = array_stats.ess(draws, chain_axis=0, draw_axis=1)
+    length = int(np.sqrt(n_draws))
+    off = draws - np.median(draws, axis=(0, 1))
+    # Of a heavy tail it counts that a draw is far out, not how far.
+    most = 4.0 * np.median(np.abs(off), axis=(0, 1))
+    most = np.where(most > 0, most, off.std(axis=(0, 1)))  # of a chain that stands still mostly
+    scale = np.maximum(most, np.finfo(float).tiny)
+    off = np.clip(off, -most, most)[:, : n_draws // length * length]
+    batches = (off / scale).reshape(n_chains, -1, length, draws.shape[2]).mean(axis=2)
+    worst = np.argsort(-batches.var(axis=(0, 1)))[:_JUDGED]
+    ess = array_stats.ess(draws[..., worst], chain_axis=0, draw_axis=1)
     # Chains that alternate can beat independent draws; as a fraction that is 1.
     return float(min(np.min(ess) / (n_chains * n_draws), 1.0))
 
@@ -472,7 +483,7 @@ def _path(x: FloatArray) -> IntArray:
 _MAX_STEPS = 60
 _NARROW = 0.03  # of the mixture's deviation: a thousand components would leave gaps
 _SILVERMAN = 0.9
-_CHUNK = 2**22  # entries of a block of rows x components
+_CHUNK = 2**16  # entries of a block of rows x components: a few of them fit a core's cache
 _LEAST_OF_SD = 0.6  # of independent draws' error: what of it evenly spaced ones have at least
 _VARYING_OF_MEAN = 0.6  # see `weights.weighted_error`: mirrored draws cancel even where they weigh
 
@@ -495,6 +506,16 @@ def mixture_moments(
     -------
     mean, sd, skewness : ndarray, shape (n,)
     """
+    found = np.empty((3, means.shape[0]))
+    for block in _blocks(*means.shape):
+        found[:, block] = _moments(means[block], variance[block], weights)
+    mean, sd, skewness = found
+    return mean, sd, skewness
+
+
+def _moments(
+    means: FloatArray, variance: FloatArray, weights: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     mean = means @ weights
     centred = means - mean[:, None]
     squared = centred**2
@@ -523,7 +544,17 @@ def mixture_moment_errors(
     -------
     mean_error, sd_error, skewness_error : ndarray, shape (n,)
     """
-    mean, sd, skewness = mixture_moments(means, variance, weights)
+    found = np.empty((3, means.shape[0]))
+    for block in _blocks(*means.shape):
+        found[:, block] = _moment_errors(means[block], variance[block], weights, replicate)
+    mean_error, sd_error, skewness_error = found
+    return mean_error, sd_error, skewness_error
+
+
+def _moment_errors(
+    means: FloatArray, variance: FloatArray, weights: FloatArray, replicate: IntArray | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    mean, sd, skewness = _moments(means, variance, weights)
     centred = means - mean[:, None]
     squared = centred**2
     second = (squared @ weights)[:, None]

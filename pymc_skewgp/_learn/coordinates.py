@@ -11,7 +11,6 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
-from pymc.initial_point import make_initial_point_fn
 from pymc.logprob.transforms import LogTransform
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV
@@ -19,6 +18,7 @@ from pytensor.tensor.random.basic import BernoulliRV
 from pymc_skewgp._errors import DiscreteHyperparameterError
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.functions import is_random
+from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.graph.members import labels_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray, refuse_masked, refuse_other_kinds
@@ -320,9 +320,7 @@ def initial_values(
             f"start has {', '.join(unknown)}; free variables are {', '.join(by_name)}."
         )
     strategies = {by_name[name]: _of_shape(by_name[name], x) for name, x in given.items()}
-    point: dict[str, NDArray[Any]] = make_initial_point_fn(
-        model=model, overrides=strategies, jitter_rvs=set()
-    )(0)
+    point = initial_point(model, strategies)
     outside = []
     for value in continuous:
         rv = model.values_to_rvs[value]

@@ -26,6 +26,7 @@ from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.graph.data import SitesOfData, sites_at
+from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.graph.members import proper_joint
 from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function, untraced
@@ -354,7 +355,7 @@ class Objective:
         """What is wrong with the model where there is no value; None where nothing is found."""
         model = self.coordinates.model
         known = zip(self.coordinates.inputs, self.coordinates.arguments(point), strict=True)
-        values = {**model.initial_point(), **{x.name: value for x, value in known}}
+        values = {**initial_point(model), **{x.name: value for x, value in known}}
         looks = (_bad_member, _singular_prior, _bad_predictor, _bad_observations)
         every = (look(model, block, values) for block in self.blocks for look in looks)
         return next((why for why in every if why), None)

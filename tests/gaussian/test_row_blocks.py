@@ -49,6 +49,41 @@ def test_log_ndtr_by_table():
     np.testing.assert_allclose(found, log_ndtr(x), rtol=2e-13, atol=1e-14)
 
 
+def test_points_alone():
+    """Log densities, their slopes and their products with Gaussians, by SciPy's normal density.
+
+    NumPy's formulas here: of rows among which there are intervals loops are compiled.
+    """
+    rng = np.random.default_rng(5)
+    value, centre, mean, sd = rng.normal(size=(4, 6))
+    noise, sd, counts = rng.uniform(0.3, 2.0, 6), np.abs(sd) + 0.1, rng.integers(1, 4, 6)
+    sites = RowSites(np.full(6, -OPEN), np.full(6, OPEN), value, noise, counts.astype(float))
+    some, eta, step = slice(1, 5), rng.normal(size=(7, 4)), 1e-5
+
+    def expected(x):
+        return norm.logpdf(value[some], x, np.sqrt(noise[some]))
+
+    np.testing.assert_allclose(sites.log_prob(some, eta), expected(eta), rtol=1e-13)
+    first, second = sites.slopes(some, eta)
+    up, down = expected(eta + step), expected(eta - step)
+    # Round-off of 1e-16 over the step, and over its square.
+    np.testing.assert_allclose(first, (up - down) / (2 * step), atol=1e-9)
+    np.testing.assert_allclose(second, sites.slopes(some, eta[:1])[1].repeat(7, axis=0))
+    np.testing.assert_allclose(second, (up - 2 * expected(eta) + down) / step**2, atol=1e-4)
+    off, total = rng.normal(size=(4, 9)), np.ones(9)
+    sites.add_log_probs(some, centre[some], off, -1.0, total)
+    each = counts[some] * expected((centre[some, None] - off).T)
+    np.testing.assert_allclose(total, 1.0 + each.sum(axis=1), rtol=1e-13)
+    log_mass, shift, variance, lost = sites.tilted(mean, sd)
+    deviation = np.sqrt(sd**2 + noise)
+    np.testing.assert_allclose(log_mass, norm.logpdf(value, mean, deviation), rtol=1e-13)
+    precision = 1 / sd**2 + 1 / noise
+    exact = (mean / sd**2 + value / noise) / precision
+    np.testing.assert_allclose(mean + sd * shift, exact, rtol=1e-12)
+    np.testing.assert_allclose(variance, 1 / (precision * sd**2), rtol=1e-13)
+    np.testing.assert_allclose(lost, 1 - 1 / (precision * sd**2), rtol=1e-12)
+
+
 def separated(n=600, r=30, variance=30.0, seed=0):
     """Labels that a smooth function separates; nine rows of ten are one of two."""
     rng = np.random.default_rng(seed)

@@ -127,6 +127,22 @@ def test_chain_relative_ess():
     assert chain_relative_ess(noise[:, :2]) == 0.5  # too short: no estimate
 
 
+@pytest.mark.parametrize("of_values", [np.asarray, lambda x: np.exp(2 * x)])
+def test_worst_of_many_coordinates_is_found(of_values):
+    """Among 100 that mix well there is one that does not, whatever its tails; others stand still.
+
+    ArviZ finds the same of that coordinate alone.
+    """
+    rng = np.random.default_rng(8)
+    noise = rng.normal(size=(4, 500, 100))
+    for t in range(1, 500):
+        noise[:, t, 41] = 0.95 * noise[:, t - 1, 41] + 0.95**0.5 * 0.2 * noise[:, t, 41]
+    draws = of_values(noise)
+    draws[..., 17] = 2.0
+    alone = array_stats.ess(draws[..., 41], chain_axis=0, draw_axis=1) / 2000
+    assert chain_relative_ess(draws) == pytest.approx(float(alone), rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("ess", "k", "heavy", "said"),
     [

@@ -6,11 +6,14 @@ which by each of some hundred numbers fails by chance with probability 7e-6.
 
 import numpy as np
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 import pytest
 from arviz_base import from_dict
 from scipy.stats import norm
 
 import pymc_skewgp as sg
+from pymc_skewgp._learn.averaging.model_functions import at_draws
 
 QUIET = {"progressbar": False}
 MOST = 4.5
@@ -40,6 +43,23 @@ def made_up(shape=(2, 1000), seed=0, **values):
 def predicted(model, idata, new, **options):
     own = {"model": model, "random_seed": 1, **QUIET, **options}
     return sg.predict(idata, new, **own)
+
+
+def test_hyperparameters_of_several_draws():
+    """Draws beside each other share them, and what follows from them alone; others come between."""
+    rng = np.random.default_rng(3)
+    ls, z = np.array([0.5, 0.5, 0.5, 2.0, 0.5, 2.0, 2.0]), rng.normal(size=(7, 4))
+    scale, white = pt.scalar("ls"), pt.vector("z")
+    K = pt.exp(-0.5 * pt.sqr((X - X.T) / scale)) + 1e-6 * np.eye(4)
+    f = pt.linalg.cholesky(K) @ white
+    generator = pytensor.shared(np.random.default_rng(0))
+    _, noise = pt.random.normal(size=4, rng=generator, return_next_rng=True)
+    values, near_them = at_draws([f, f + 1e-9 * noise], {scale: ls, white: z}, rng)
+    for own, found, there, given in zip(ls, values, z, near_them, strict=True):
+        exact = np.linalg.cholesky(rbf(X / own, X / own) + 1e-6 * np.eye(4)) @ there
+        np.testing.assert_allclose(found, exact, rtol=1e-11)
+        np.testing.assert_allclose(given, exact, atol=1e-8)
+    assert len(np.unique(near_them - values)) == 28
 
 
 class TestProcesses:

@@ -29,6 +29,7 @@ from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.graph.fields import Field
 from pymc_skewgp._model.graph.gaussian_terms import SiteDesign
+from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.graph.members import JointGaussian, labels_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._model.steps.block_move import LatentAtPoint
@@ -152,9 +153,25 @@ def _one_by_one(
     new = [x.type() for x in own]
     inputs = [x.type() for x in given]
     replaced = dict(zip([*own, *given], [*new, *inputs], strict=True))
-    function = plain_function([*new, *inputs], list(clone_replace(list(graphs), replaced)))
+    graphs = clone_replace(list(graphs), replaced)
+    # What hyperparameters alone decide, as the factor of a covariance, is kept for equal ones.
+    still = [i for i, values in enumerate(draws) if _some_are_repeated(values)]
+    held = _held(graphs, [*new, *inputs], [inputs[i] for i in still])
+    first = plain_function([inputs[i] for i in still], held)
+    known = {x: x.type() for x in held}
+    rest = plain_function([*new, *inputs, *known.values()], clone_replace(graphs, known))
+    key: list[bytes] = []
+    found: list[Any] = []
     for values in zip(*draws, strict=True):
-        yield function(*(rng.spawn(len(own)) if rng is not None else []), *values)
+        last, key = key, [values[i].tobytes() for i in still]
+        found = found if key == last else first(*(values[i] for i in still))
+        yield rest(*(rng.spawn(len(own)) if rng is not None else []), *values, *found)
+
+
+def _some_are_repeated(values: NDArray[Any]) -> bool:
+    """Whether a tenth of the draws are the draw before."""
+    flat = values.reshape(len(values), -1)
+    return 10 * int((flat[1:] == flat[:-1]).all(axis=1).sum()) >= len(values)
 
 
 def flat_draws(trace: Dataset, variables: Iterable[Any]) -> dict[Any, NDArray[Any]]:
@@ -427,7 +444,7 @@ class _BlockFunctions:
         self._shapes = [value.type.shape for value in block.values]
         if any(None in shape for shape in self._shapes):
             # A tenth of a second or two, where the graph's types do not say.
-            point = model.initial_point()
+            point = initial_point(model)
             self._shapes = [np.shape(point[value.name]) for value in block.values]
 
     @cached_property

@@ -14,12 +14,12 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
-from pymc.initial_point import make_initial_point_fn
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.distribution_graph import distribution_graph
 from pymc_skewgp._model.gp.process import ValuesAt
 from pymc_skewgp._model.gp.site_functions import DistributionSites, SiteFunctions
+from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.ops.plain_mode import softplus
 from pymc_skewgp._observations import sites as factors
 from pymc_skewgp._observations.binary import BinomialProbit, logistic_with_slope
@@ -632,7 +632,7 @@ def _initial_values(random: Mapping[str, Any], model: Any) -> dict[str, Any]:
             f"the likelihood depends on {', '.join(unknown)}, which the model of the SkewGP does "
             "not know: make both inside one ``with pm.Model():``."
         )
-    point = make_initial_point_fn(model=model, return_transformed=False)(0)
+    point = initial_point(model, transformed=False)
     return {name: point[name] for name in random}
 
 

@@ -28,6 +28,7 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.graph import members as kinds
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.data import NoisyRows, row_terms
+from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._model.ops.plain_mode import in_double, plain_function
 from pymc_skewgp._posterior.site_evidence import FieldTerms
@@ -91,7 +92,7 @@ def field_terms(
     rows : sequence of NoisyRows
         Its observed rows.
     """
-    point = model.initial_point()
+    point = initial_point(model)
     shapes = [np.shape(point[x.value.name]) for x in block.members]
     sizes = [int(np.prod(shape, dtype=int)) for shape in shapes]
     d = sum(sizes)
@@ -191,7 +192,7 @@ def _may_bend(model: pm.Model, y: ObservedSites) -> bool:
     """Whether log probabilities are seen not to be concave."""
     used = set(graph_inputs([y.log_prob, y.a]))
     inputs = [value for value in model.value_vars if value in used]
-    point = model.initial_point() if inputs else {}
+    point = initial_point(model) if inputs else {}
     size = plain_function(inputs, y.a)(*(point[x.name] for x in inputs)).size
     function = plain_function([*inputs, y.eta], y.log_prob)
     with np.errstate(all="ignore"):
@@ -240,7 +241,7 @@ def _pattern(
     """Places of the entries of A and of Q; None where some rows have many."""
     used = set(graph_inputs([eta, slope]))
     inputs = [value for value in model.value_vars if value in used]
-    rng, start = np.random.default_rng(_SEED), model.initial_point() if inputs else {}
+    rng, start = np.random.default_rng(_SEED), initial_point(model) if inputs else {}
     at = [start[x.name] for x in inputs]
     functions = [plain_function([*inputs, z], graph) for graph in (eta, slope)]
     for spread in _SPREADS:

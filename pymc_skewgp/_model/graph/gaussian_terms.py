@@ -26,6 +26,7 @@ from pymc_skewgp._model.graph.data import (
     block_diagonal,
     row_terms,
 )
+from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.graph.sites import Observed, ObservedSites
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._observations.observations import DistinctRows, distinct_rows
@@ -105,7 +106,7 @@ def _looked_at(
     used = set(graph_inputs(graphs))
     inputs = [value for value in model.value_vars if value in used]
     function = plain_function(inputs, graphs)
-    start = model.initial_point() if inputs else {}
+    start = initial_point(model) if inputs else {}
     rng, found = np.random.default_rng(_SEED), []
     # Of rows that a switch makes equal at one point nothing is known at another.
     by_points = affine.is_analytic([terms.factor], inputs)
@@ -247,7 +248,7 @@ def _flat_spread(model: pm.Model, block: BlockGraph, design: Any, stiff: Any) ->
     largest value along each direction, so that collinear columns do no harm. `stiff`, (p, p), or
     None: their precision under potentials, beside which round-off allows for less.
     """
-    point = model.initial_point()
+    point = initial_point(model)
     found = [design, *(y.rows.value for y in block.observed if y.rows.value is not None)]
     found = [pt.zeros((1, 1)) if stiff is None else stiff, *found]
     used = set(graph_inputs(found))

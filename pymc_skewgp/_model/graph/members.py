@@ -28,6 +28,7 @@ from scipy.sparse.csgraph import connected_components
 from pymc_skewgp._errors import UnnormalizedPriorWarning, warn
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.graph import affine
+from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.graph.likelihoods import block_diagonal, required_of
 from pymc_skewgp._model.ops.densities import CARLogDet, sun_of_process
 from pymc_skewgp._model.ops.plain_mode import PLAIN, as_real, in_double, plain_function
@@ -157,7 +158,7 @@ def has_constant_integral(model: pm.Model, rv: Any, above: Sequence[Any]) -> boo
     in all of them together; True where the density has no integral. At that point itself other
     coefficients are zero.
     """
-    own, point = own_density(model, rv), model.initial_point()
+    own, point = own_density(model, rv), initial_point(model)
     values = [model.rvs_to_values[x] for x in [rv, *above]]
     origins = [pt.as_tensor(np.zeros_like(point[x.name])) for x in values]
     found = quadratic_in(own, values, origins)

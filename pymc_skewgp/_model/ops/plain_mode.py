@@ -487,9 +487,10 @@ class _Asked:
         )
 
     def compiled(self) -> PlainFunction:
-        """In `PLAIN` mode."""
+        """In `PLAIN` mode, and without a C compiler for graphs within operations."""
         found = self.graphs[0] if self.single else self.graphs
-        function = pytensor.function(self.inputs, found, mode=PLAIN, on_unused_input="ignore")
+        with config.change_flags(cxx=""):
+            function = pytensor.function(self.inputs, found, mode=PLAIN, on_unused_input="ignore")
         return PlainFunction(function, self.inputs, found)
 
 

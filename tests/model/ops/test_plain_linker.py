@@ -10,6 +10,7 @@ import pytest
 from pytensor.compile.mode import Mode
 from pytensor.conditional.op import ifelse
 from pytensor.graph.replace import vectorize_graph
+from pytensor.link.c.basic import CLinker
 from scipy.special import log_expit
 
 from pymc_skewgp._model.ops.plain_mode import (
@@ -199,3 +200,20 @@ def test_a_small_probability_under_a_name_is_stable():
     block, values = pt.dmatrix("block"), np.array([[24.1, 30.0, 1.0], [-2.0, 35.0, -40.0]])
     found = plain_function([block], vectorize_graph(inlined(graph), {eta: block}))(values)
     np.testing.assert_allclose(found, log_expit(values * [-1, -1, 1]), rtol=1e-13)  # round-off
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_graphs_within_operations_are_not_compiled(monkeypatch, known):
+    """Diagonal matrices side by side: PyTensor has a graph within an operation for each.
+
+    So too where they are constants, which are computed while the graph is rewritten.
+    """
+
+    def compiled(*_, **__):
+        raise AssertionError("by the C compiler")
+
+    monkeypatch.setattr(CLinker, "make_thunk", compiled)
+    v, x = pt.vector(shape=(3,)), pt.matrix(shape=(4, 3))
+    matrices = vectorize_graph(pt.diag(v), {v: pt.constant(A) if known else x})
+    found = plain_function([x], matrices)(A)
+    np.testing.assert_array_equal(found, A[:, :, None] * np.eye(3))

@@ -1,0 +1,39 @@
+"""Where a model begins, by one function for all models that are alike."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from pymc.initial_point import make_initial_point_expression
+
+from pymc_skewgp._model.ops.plain_mode import plain_function
+
+
+def initial_point(
+    model: pm.Model, given: Mapping[Any, Any] | None = None, *, transformed: bool = True
+) -> dict[str, NDArray[Any]]:
+    """As ``model.initial_point``, which makes a function anew at each call.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    given : mapping, optional
+        Values of free variables, on their own scale, in place of the model's.
+    transformed : bool, default True
+        Whether on the unconstrained scale, by names of value variables.
+
+    Returns
+    -------
+    dict of arrays, by name
+    """
+    values = make_initial_point_expression(
+        free_rvs=model.free_RVs,
+        rvs_to_transforms=model.rvs_to_transforms,
+        initval_strategies={**model.rvs_to_initial_values, **(given or {})},
+        return_transformed=transformed,
+    )
+    own = [model.rvs_to_values[rv] if transformed else rv for rv in model.free_RVs]
+    found = plain_function([], values)()
+    return {x.name: np.asarray(value) for x, value in zip(own, found, strict=True)}
