@@ -62,9 +62,28 @@ def list_of_likelihoods() -> str:
     return "\n".join(page)
 
 
+def generate_pages(state: str) -> None:
+    """Pages of the reference that are made of the code, anew where it or the lists have changed.
+
+    autosummary adds a page for each name. Those of names that are no longer public would stay.
+    """
+    folder = ROOT / "docs" / "generated"
+    paths = [*(ROOT / "docs" / "api").glob("*.rst")]
+    paths += [*(ROOT / "docs" / "_templates").rglob("*.rst"), Path(__file__)]
+    state += hashlib.sha256(b"".join(path.read_bytes() for path in sorted(paths))).hexdigest()
+    written = folder / ".state"
+    if written.exists() and written.read_text() == state:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / "modules.md").write_text(list_of_modules(), encoding="utf-8")
+    (folder / "likelihoods.rst").write_text(list_of_likelihoods())
+    written.write_text(state)
+
+
 def start_kernels(app, env, docnames):
     """Start the process that forks kernels, until this one ends, and tell Jupyter of it."""
-    if not docnames:
+    if not any("{code-cell}" in Path(env.doc2path(name)).read_text("utf-8") for name in docnames):
         return
     script = [sys.executable, str(ROOT / "docs" / "kernels.py")]
     address = tempfile.mkdtemp() + "/address"  # short: the path of a socket has 107 characters
@@ -115,7 +134,8 @@ os.environ["JUPYTER_PATH"] = str(BUILD)  # where start_kernels puts them
 
 # Executed pages are kept from one build to the next, until the package or the page changes.
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(BUILD / "executed" / state_of_the_code())
+STATE = state_of_the_code()
+nb_execution_cache_path = str(BUILD / "executed" / STATE)
 # A page that fails is a warning, with which the build goes on: the others are written all the same.
 nb_execution_raise_on_error = False
 nb_execution_timeout = 600  # seconds for one cell
@@ -128,11 +148,7 @@ myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 # --- reference ---------------------------------------------------------------------------------
-# Pages of names that are no longer public would stay behind.
-shutil.rmtree(ROOT / "docs" / "generated", ignore_errors=True)
-(ROOT / "docs" / "generated").mkdir()
-(ROOT / "docs" / "generated" / "modules.md").write_text(list_of_modules(), encoding="utf-8")
-(ROOT / "docs" / "generated" / "likelihoods.rst").write_text(list_of_likelihoods())
+generate_pages(STATE)
 autosummary_generate = True
 autosummary_ignore_module_all = False
 toc_object_entries_show_parents = "hide"

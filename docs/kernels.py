@@ -51,6 +51,8 @@ def load() -> None:
     import ipykernel.kernelapp  # noqa: F401
     import matplotlib.pyplot  # noqa: F401
     import pymc as pm
+    import pytensor.link.numba.dispatch  # noqa: F401
+    import sklearn.model_selection  # noqa: F401
 
     import pymc_skewgp as sg
 

@@ -15,7 +15,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from pymc_skewgp._observations.likelihood import Moments
 from pymc_skewgp._observations.probability import Probability
-from pymc_skewgp._posterior.draw_summary import FEW_DRAWS, mean_error, summary_of_draws
+from pymc_skewgp._posterior.draw_summary import FEW_DRAWS, mean_error, no_error, summary_of_draws
 from pymc_skewgp._posterior.output import LatentMarginals, as_columns
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray, as_generator, as_real_array
@@ -54,16 +54,14 @@ class DrawnMarginals:
     @cached_property
     def moments(self) -> Moments:
         """Mean, standard deviation and skewness, shape (t,) each."""
-        return Moments(*(self._summary[f"f_{name}"] for name in Moments._fields))
+        found = summary_of_draws("f", self.draws, np.zeros(0), skewness=True, error=no_error)
+        return Moments(*(found[f"f_{name}"] for name in Moments._fields))
 
     @cached_property
     def moment_errors(self) -> Moments:
         """Monte Carlo standard errors of `moments`, by their influence functions."""
-        return Moments(*(self._summary[f"f_{name}_se"] for name in Moments._fields))
-
-    @cached_property
-    def _summary(self) -> dict[str, FloatArray]:
-        return summary_of_draws("f", self.draws, np.zeros(0), skewness=True)
+        found = summary_of_draws("f", self.draws, np.zeros(0), skewness=True)
+        return Moments(*(found[f"f_{name}_se"] for name in Moments._fields))
 
     def quantile(self, probs: ArrayLike) -> FloatArray:
         """Quantiles, shape (n_probs, t).

@@ -77,10 +77,12 @@ def wasserstein(approximation: Marginals, exact: Marginals) -> Distance:
     high = np.maximum(ours + _REACH * our_sd, theirs + _REACH * sd)
     grid = low + np.linspace(0.0, 1.0, _GRID)[:, None] * (high - low)
     step = (high - low) / (_GRID - 1)
+    true = exact.cdf_values(grid)
 
     def summary(marginals: Marginals) -> FloatArray:
         # With the deviation, whose own noise counts where draws are behind the exact marginals.
-        return np.vstack([marginals.cdf_values(grid), marginals.moments.sd])
+        cdf = true if marginals is exact else marginals.cdf_values(grid)
+        return np.vstack([cdf, marginals.moments.sd])
 
     def integral(a: FloatArray, b: FloatArray) -> FloatArray:
         area, unit = np.trapezoid(np.abs(a[:-1] - b[:-1]), axis=0) * step, b[-1]
@@ -88,7 +90,7 @@ def wasserstein(approximation: Marginals, exact: Marginals) -> Distance:
 
     noise = 0.0
     if isinstance(approximation, marginal.DrawnMarginals):
-        below = np.clip(exact.cdf_values(grid), 0.0, 1.0)  # round-off
+        below = np.clip(true, 0.0, 1.0)  # round-off
         area = np.trapezoid(np.sqrt(below * (1.0 - below)), axis=0) * step
         relative = np.where(sd > 0, area / np.where(sd > 0, sd, 1.0), 0.0)
         noise = float((_MEAN_ABSOLUTE * relative / np.sqrt(approximation.ess)).mean())

@@ -1,6 +1,6 @@
 """Averages and quantiles of draws, chain by chain, with their Monte Carlo errors."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,28 @@ _BATCHES = 16
 FEW_DRAWS = 4  # of a chain, below which nothing tells of autocorrelation
 
 
+def mean_error(values: FloatArray) -> FloatArray:
+    """Standard error of the mean over (chain, draw), dependent draws seen as such."""
+    count = values.shape[0] * values.shape[1]
+    if count == 1:  # has no spread
+        return np.full(values.shape[2:], np.inf)
+    if values.shape[1] < FEW_DRAWS:
+        return np.asarray(values.std(axis=(0, 1)) / np.sqrt(count))
+    return _mcse(values, "mean")
+
+
+def no_error(values: FloatArray) -> FloatArray:
+    """Zeros in place of `mean_error`, which takes far longer than a mean."""
+    return np.zeros(values.shape[2:])
+
+
 def summary_of_draws(
-    name: str, draws: NDArray[Any], probs: FloatArray, *, skewness: bool = False
+    name: str,
+    draws: NDArray[Any],
+    probs: FloatArray,
+    *,
+    skewness: bool = False,
+    error: Callable[[FloatArray], FloatArray] = mean_error,
 ) -> dict[str, FloatArray]:
     """Mean, standard deviation and quantiles of each entry, with errors ``_se``.
 
@@ -28,9 +48,12 @@ def summary_of_draws(
         Of the quantiles, which come first in the shape of ``{name}_quantile``.
     skewness : bool
         Whether it is wanted too.
+    error : callable
+        What gives the standard error of a mean over draws: `mean_error` or `no_error`.
     """
     x = draws.astype(np.float64)
-    found = {**averages(f"{name}_mean", x), **deviation(name, np.zeros(x.shape), x)}
+    found = averages(f"{name}_mean", x, error)
+    found |= deviation(name, np.zeros(x.shape), x, error)
     if skewness:
         mean, sd = found[f"{name}_mean"], found[f"{name}_sd"]
         z = np.divide(x - mean, sd, out=np.zeros(x.shape), where=sd > 0)
@@ -38,7 +61,7 @@ def summary_of_draws(
         found[f"{name}_skewness"] = third
         # How one more draw changes it.
         influence = z**3 - third - 3.0 * z - 1.5 * third * (z**2 - 1.0)
-        found[f"{name}_skewness_se"] = mean_error(influence)
+        found[f"{name}_skewness_se"] = error(influence)
     if probs.size:
         # Weibull's rule: NumPy's default makes intervals of few draws too short.
         value = np.quantile(x, probs, axis=(0, 1), method="weibull")
@@ -70,30 +93,27 @@ def highest_density(draws: NDArray[Any], prob: float) -> tuple[FloatArray, Float
     return value.T.reshape(shape), error.T.reshape(shape)
 
 
-def averages(name: str, values: FloatArray) -> dict[str, FloatArray]:
+def averages(
+    name: str, values: FloatArray, error: Callable[[FloatArray], FloatArray] = mean_error
+) -> dict[str, FloatArray]:
     """The mean over draws, with its error."""
-    return {name: values.mean(axis=(0, 1)), f"{name}_se": mean_error(values)}
+    return {name: values.mean(axis=(0, 1)), f"{name}_se": error(values)}
 
 
-def deviation(name: str, sd: FloatArray, mean: FloatArray) -> dict[str, FloatArray]:
+def deviation(
+    name: str,
+    sd: FloatArray,
+    mean: FloatArray,
+    error: Callable[[FloatArray], FloatArray] = mean_error,
+) -> dict[str, FloatArray]:
     """Standard deviation of a mixture with these means and deviations, one component a draw."""
     with np.errstate(invalid="ignore", over="ignore"):
         # Equal draws differ from their mean by its round-off, which is no deviation.
         moves = np.ptp(mean, axis=(0, 1)) > 0
         square = sd**2 + np.where(moves, mean - mean.mean(axis=(0, 1)), 0.0) ** 2
         total = np.sqrt(square.mean(axis=(0, 1)))
-        error = mean_error(square) / np.where(total > 0, 2.0 * total, 1.0)
-    return {f"{name}_sd": total, f"{name}_sd_se": error}
-
-
-def mean_error(values: FloatArray) -> FloatArray:
-    """Standard error of the mean over (chain, draw), dependent draws seen as such."""
-    count = values.shape[0] * values.shape[1]
-    if count == 1:  # has no spread
-        return np.full(values.shape[2:], np.inf)
-    if values.shape[1] < FEW_DRAWS:
-        return np.asarray(values.std(axis=(0, 1)) / np.sqrt(count))
-    return _mcse(values, "mean")
+        off = error(square) / np.where(total > 0, 2.0 * total, 1.0)
+    return {f"{name}_sd": total, f"{name}_sd_se": off}
 
 
 def _mcse(values: FloatArray, method: str, prob: float | None = None) -> FloatArray:
