@@ -49,8 +49,8 @@ class SkewGPSurvival(estimator.ProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts and draws. An int makes `fit` reproducible.
-    verbose : bool, default False
-        Show progress of `fit`.
+    verbose : bool, default True
+        Show progress of what takes more than two seconds, in a terminal or a notebook.
     hyperparameters : {"auto", "maximize", "average"}, default "auto"
         "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise.
         "maximize": the most probable ones. "average": the posterior averaged over them, as for
