@@ -312,18 +312,19 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
             Probabilities, columns in the order of ``classes_``, which add up to 1; and their
             standard deviations.
         """
-        p = self._positive(X)
-        if p.shape[1] == 1:
-            p = np.hstack([1.0 - p, p])
-        else:
-            p /= p.sum(axis=1, keepdims=True)
-        if not return_std:
-            return p
-        inputs, each = self._checked(X), self._posteriors
-        if self._together or len(each) > 1:
-            return p, self._by_rows(lambda new: estimator.drawn_sd(each, new), inputs)
-        sd = self._by_rows(lambda new: estimator.binary_sd(each[0], new), inputs)
-        return p, np.column_stack([sd, sd])
+        with self._progress():
+            p = self._positive(X)
+            if p.shape[1] == 1:
+                p = np.hstack([1.0 - p, p])
+            else:
+                p /= p.sum(axis=1, keepdims=True)
+            if not return_std:
+                return p
+            inputs, each = self._checked(X), self._posteriors
+            if self._together or len(each) > 1:
+                return p, self._by_rows(lambda new: estimator.drawn_sd(each, new), inputs)
+            sd = self._by_rows(lambda new: estimator.binary_sd(each[0], new), inputs)
+            return p, np.column_stack([sd, sd])
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
         r"""Probit of the probability, :math:`\Phi^{-1}(p)`, of each class against the rest.

@@ -13,7 +13,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from pymc.gp.cov import BaseCovariance
 from scipy.special import ndtri
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -55,6 +55,9 @@ _WIDEST = 25.0
 _LOG_LS, _LOG_LS_SD = 1.0, 1.5
 # Of lengthscales about their common scale, in logarithms: scale of tau, and its degrees of freedom.
 _APART, _APART_DF = 0.7, 4.0
+# Below this share of the start a lengthscale says nothing more, and squared distances between equal
+# inputs are round-off in units of it, until the kernel is not positive definite.
+_LEAST_LS = 1e-3
 # Rows up to which maxima of one lengthscale an input lose most, and averages take seconds.
 _MOST_AVERAGED = 300
 _ROWS_OF_VARIANCE = 1000  # over which the variance of f is averaged, about
@@ -82,7 +85,8 @@ def _shrunk_together(centre: FloatArray) -> Any:
     """
     scale = _APART**2 * np.eye(centre.size) + _LOG_LS_SD**2
     log_ls = pm.MvStudentT("log_ls", nu=_APART_DF, mu=centre, scale=scale)
-    return pm.Deterministic("ls", pt.exp(log_ls))
+    least = centre - _LOG_LS + np.log(_LEAST_LS)
+    return pm.Deterministic("ls", pt.exp(pt.maximum(log_ls, least)))
 
 
 def _minus(X: Any, centre: FloatArray) -> Any:
@@ -495,6 +499,7 @@ class ProcessEstimator(BaseEstimator):
         X = self._checked(X)
         seed = self._seed(random_state)
         with self._progress():
+            stage("Draws")
             trees = [
                 p.predict(X, draws=draws, chains=chains, random_seed=seed) for p in self._posteriors
             ]
@@ -517,6 +522,7 @@ class ProcessEstimator(BaseEstimator):
         check_is_fitted(self)
         seed = self._seed(random_state)
         with self._progress():
+            stage("Draws")
             trees = [
                 p.sample(draws=draws, chains=chains, random_seed=seed) for p in self._posteriors
             ]
@@ -565,7 +571,7 @@ class ProcessEstimator(BaseEstimator):
         self.posterior_, self.hyperparameters_, self.log_marginal_likelihood_ = (
             own if len(found) > 1 else own[0] for own in (self._posteriors, fits, evidences)
         )
-        _warn_of(found)
+        _warn_of(found, is_classifier(self))
 
     def _summary(self, X: ArrayLike, *names: str) -> FloatArray:
         """Variables of the forecast of one process at new points, as columns."""
@@ -712,7 +718,12 @@ class ProcessEstimator(BaseEstimator):
         )
 
 
-def _warn_of(found: Sequence[FittedProcess]) -> None:
+_OTHERWISE = (
+    "A sigma near 0 is of data without noise, a lengthscale far out of a feature without effect."
+)
+
+
+def _warn_of(found: Sequence[FittedProcess], of_classes: bool) -> None:
     """Name hyperparameters at the edge of the box of a search, and amplitudes far out.
 
     An amplitude near 0, of labels that features say nothing of, is as it should be; and so are
@@ -744,11 +755,13 @@ def _warn_of(found: Sequence[FittedProcess]) -> None:
                 f"above that at {LARGE:.0f} and does not fall further out"
             )
     if shown:
+        why = (
+            "Where classes are separable, or rare with large weights, probabilities are then "
+            'nearly 0 or 1. hyperparameters="average" has priors that bound it.'
+        )
         _errors.warn(
             f"{', '.join(shown.values())}: far away from where the search began, as neither "
-            "data nor prior bound it. Where classes are separable, or rare with large weights, "
-            'probabilities are then nearly 0 or 1. hyperparameters="average" has priors that '
-            "bound it.",
+            f"data nor prior bound it. {why if of_classes else _OTHERWISE}",
             _errors.BoundaryOptimumWarning,
             stacklevel=4,
         )

@@ -468,3 +468,12 @@ def test_lengthscales_that_are_shrunk_together():
     normal = np.exp(-0.5 * square / tau**2) / np.sqrt(np.linalg.det(2 * np.pi * cov)) / tau**3
     expected = np.log(np.trapezoid(prior * normal, tau))
     assert found == pytest.approx(expected, abs=1e-5)
+    # Rows that are equal in what has a tiny lengthscale: squared distances would be round-off.
+    X = np.random.default_rng(0).integers(0, 3, (60, 3)) - 1.1
+    with pm.Model() as model:
+        K = Kernel("rbf", ard=True).made(X)[0](X)
+    tiny = np.log([1e-6, 1.0, 1e-9])
+    K = K.eval({model["log_ls"]: tiny, model["eta"]: 1.0}, mode="FAST_COMPILE")
+    same = (X[:, None, [0, 2]] == X[:, [0, 2]]).all(axis=-1)
+    exact = same * np.exp(-0.5 * (X[:, None, 1] - X[:, 1]) ** 2)
+    np.testing.assert_allclose(K, exact, atol=1e-9)
