@@ -6,8 +6,9 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -226,32 +227,62 @@ def _open_blas() -> list[Any]:
 
 # Progress: one bar for a call, whatever the call is made of.
 
+_PATIENCE = 2.0  # seconds of a call before its bar is shown
+_QUICK_ROWS = 200  # which take less, and making a bar a millisecond
 # None outside of all calls, False where a call is to show none.
 _bar: ContextVar[Any] = ContextVar("bar", default=None)
 
 
 @contextmanager
-def progress(wanted: bool) -> Iterator[None]:
-    """One bar for all that a call does, where it is wanted; a call within it goes on with that."""
+def progress(wanted: bool, transient: bool = False) -> Iterator[None]:
+    """One bar for all that a call does, from two seconds on; a call within it goes on with that.
+
+    There is none where it is not wanted, where output is neither a terminal nor a notebook, and in
+    one of several processes or threads. A `transient` one leaves no line behind.
+    """
+    wanted = wanted and not _one_of_several()
     if wanted and _bar.get() is not None:  # or without one, where that call has none
         yield
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, disable=not wanted) as bar:
-        bar.add_task("Compiling", total=None)
-        token = _bar.set(bar if wanted else False)
-        try:
-            yield
-        finally:
-            _bar.reset(token)
+    bar = Progress(*columns, transient=transient)
+    bar.add_task("Compiling", total=None)
+    timer = threading.Timer(_PATIENCE, _show, [bar])
+    timer.daemon = True
+    if wanted and _is_watched(bar.console):
+        timer.start()
+    token = _bar.set(bar if wanted else False)
+    try:
+        yield
+    finally:
+        _bar.reset(token)
+        timer.cancel()
+        if timer.ident is not None:
+            timer.join()  # it may be about to show it
+        if bar.live.is_started:
+            bar.stop()
+
+
+def _show(bar: Any) -> None:
+    from rich.errors import LiveError
+
+    with suppress(LiveError):  # rich before 14.1 shows one at a time, and there is another
+        bar.start()
+
+
+def _is_watched(console: Any) -> bool:
+    """Whether a bar can move: in terminals, and in notebooks that have widgets."""
+    if console.is_jupyter:
+        return find_spec("ipywidgets") is not None
+    return bool(console.is_interactive)
 
 
 @contextmanager
 def progress_of(n: int, what: str, wanted: bool) -> Iterator[None]:
-    """A bar for work on `n` rows by itself, where these are so many that it takes seconds."""
-    if not wanted or n <= _COSTLY_ROWS or _bar.get() is not None:
+    """A bar for work on `n` rows by itself, where these may be so many that it takes seconds."""
+    if not wanted or n <= _QUICK_ROWS or _bar.get() is not None:
         yield
         return
     with progress(True):

@@ -19,6 +19,7 @@ from pymc_skewgp._learn.averaging.modes import Evaluations, n_restarts, proper_m
 from pymc_skewgp._learn.averaging.points import N_CANDIDATES, run_tasks
 from pymc_skewgp._learn.averaging.problem import IntegrationProblem, problem_of_model
 from pymc_skewgp._learn.optimizers import NoValueError
+from pymc_skewgp._limits import progress, stage
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import ModelParts, parts_of_model, pymc_model
 from pymc_skewgp._model.graph.initial_point import initial_point
@@ -131,7 +132,9 @@ _DEFAULT = IntegrationSettings()
 _ASCENT, _LEAPFROG = 20, 8
 
 
-def explain(model: Any = None, *, start: Mapping[str, Any] | None = None) -> Explanation:
+def explain(
+    model: Any = None, *, start: Mapping[str, Any] | None = None, progressbar: bool = True
+) -> Explanation:
     r"""What `integrate` makes of a model: which variables are integrated out, and what it takes.
 
     The variables z of a block are integrated out together given hyperparameters
@@ -146,6 +149,8 @@ def explain(model: Any = None, *, start: Mapping[str, Any] | None = None) -> Exp
         Default the model in context.
     start : mapping, optional
         As for `integrate`.
+    progressbar : bool, default True
+        Show progress.
 
     Returns
     -------
@@ -189,15 +194,16 @@ def explain(model: Any = None, *, start: Mapping[str, Any] | None = None) -> Exp
     if not isinstance(model, pm.Model):
         raise TypeError(f"model must be a pm.Model, got {type(model).__name__}.")
     root = model.root
-    parts = parts_of_model(root, drawn=True)
-    obstacle: Exception | None = parts.obstacle
     cost, seconds = "", np.nan
-    if obstacle is None:
-        try:
-            with no_warnings():
-                cost, seconds = _cost(problem_of_model(root, parts.collapsed, start))
-        except (ValueError, ArithmeticError) as error:
-            obstacle = error
+    with progress(progressbar):
+        parts = parts_of_model(root, drawn=True)
+        obstacle: Exception | None = parts.obstacle
+        if obstacle is None:
+            try:
+                with no_warnings():
+                    cost, seconds = _cost(problem_of_model(root, parts.collapsed, start))
+            except (ValueError, ArithmeticError) as error:
+                obstacle = error
     return Explanation(
         _variables(root, parts, obstacle),
         None if obstacle is None else str(obstacle),
@@ -328,6 +334,7 @@ def _cost(problem: IntegrationProblem) -> tuple[str, float]:
             raise NoValueError(why)
     count = problem.evidences(_DEFAULT.n_evidences) if d else 1
     some = _SIDE_BY_SIDE if count > _DEFAULT.n_evidences else 1
+    stage("Time of a few evidences")
     one = _seconds(lambda: evaluate.values(some * [point])) / some
     tasks, drawn = problem.latent.tasks, (some * [1], N_CANDIDATES, rng, None)
     exact = _seconds(lambda: list(run_tasks(tasks(some * [point]), *drawn))) / some

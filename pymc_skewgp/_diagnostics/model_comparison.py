@@ -19,6 +19,7 @@ from pymc_skewgp._learn.problem import (
     names_of_likelihoods,
     observed_values,
 )
+from pymc_skewgp._limits import progress, stage, steps
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray
 
@@ -50,7 +51,9 @@ class Evidence(NamedTuple):
     at_optimum: bool = False
 
 
-def compare(results: Mapping[str, Any], *, loo: bool = True) -> pd.DataFrame:
+def compare(
+    results: Mapping[str, Any], *, loo: bool = True, progressbar: bool = True
+) -> pd.DataFrame:
     r"""Compare models of the same data by their evidences, with errors and weights.
 
     .. math:: w_i = p(M_i \mid y) = \frac{p(y \mid M_i)}{\sum_j p(y \mid M_j)}
@@ -65,6 +68,8 @@ def compare(results: Mapping[str, Any], *, loo: bool = True) -> pd.DataFrame:
         of `find_hyperparameters`, all of them.
     loo : bool, default True
         Whether leave-one-out is wanted, which takes a moment.
+    progressbar : bool, default True
+        Show progress.
 
     Returns
     -------
@@ -125,17 +130,25 @@ def compare(results: Mapping[str, Any], *, loo: bool = True) -> pd.DataFrame:
         raise TypeError(f"results must be a mapping by name, got {type(results).__name__}.")
     if len(results) < 2:
         raise ValueError(f"two results at least are compared, got {len(results)}.")
-    found = {name: _evidence(name, result) for name, result in results.items()}
+    with progress(progressbar):
+        names = steps(results, "Evidences", len(results))
+        found = {name: _evidence(name, results[name]) for name in names}
+        _refuse_optima(found)
+        _warn_of_differences(found)
+        table = _table(found)
+        stage("Leave-one-out")
+        beside = _leave_one_out(results) if loo else None
+    return table if beside is None else table.join(beside)
+
+
+def _refuse_optima(found: Mapping[str, Evidence]) -> None:
+    """Raise for evidences at an optimum beside others."""
     at_optimum = [name for name, x in found.items() if x.at_optimum]
     if at_optimum and len(at_optimum) < len(found):
         raise ValueError(
             f"{', '.join(at_optimum)} has the evidence at an optimum of the hyperparameters, and "
             "others have them integrated out, or given: use integrate for all."
         )
-    _warn_of_differences(found)
-    table = _table(found)
-    beside = _leave_one_out(results) if loo else None
-    return table if beside is None else table.join(beside)
 
 
 def _table(found: Mapping[str, Evidence]) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from xarray import DataTree
 
 from pymc_skewgp._learn import estimator
 from pymc_skewgp._learn.optimizers import SearchSettings
-from pymc_skewgp._limits import progress
+from pymc_skewgp._limits import steps
 from pymc_skewgp._observations.classes import MultinomialProbit, Softmax
 from pymc_skewgp._validation import FloatArray
 
@@ -58,8 +58,8 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
         `kernel`, `ard`, features and classes have to be the same.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
-    verbose : bool, default False
-        Show progress of `fit`.
+    verbose : bool, default True
+        Show progress of what takes more than two seconds, in a terminal or a notebook.
     n_jobs : int or None, default None
         Classes fitted in parallel by joblib; with
         ``joblib.parallel_config(backend="dask")`` on a cluster.
@@ -75,8 +75,7 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
         class), as scikit-learn has it.
     fit_intercept : bool, default True
         Whether f has a constant level, without pseudo-points. Far from all data the probability is
-        1/2 without it. With it, it is what the data say of that level: the nearer to the share of
-        the class the more lengthscales they span.
+        1/2 without it, and about the share of the class with it.
     hyperparameters : {"auto", "maximize", "average"}, default "auto"
         "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise,
         where classes are fitted together, and with pseudo-points or `warm_start`.
@@ -136,9 +135,15 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
     standard normal, and :math:`\tau^2 / 0.7^2` inverse gamma (2, 2). Integrated out, that is a
     Student t distribution with four degrees of freedom, of ``log_ls``.
 
-    The level b of f is normal with mean 0 and variance 1 + var f, so that :math:`\Phi(b / \{1 +
-    \mathrm{var} f\}^{1/2})`, the probability far from all data, is uniform a priori. It is
-    integrated out with f, as a part of the kernel.
+    The level b of f has the prior
+
+    .. math:: b \sim N(m, 1 + v), \qquad m = \sqrt{2 + 2 v}\, \Phi^{-1}(\pi), \qquad
+        v = \mathrm{var} f,
+
+    with :math:`\pi` the share of the class, by weight. A priori that is the probability of a label,
+    :math:`\mathrm E\, \Phi(f + b) = \Phi\{m / (1 + v + 1 + v)^{1/2}\} = \pi`, to a hundredth, as
+    :math:`\Phi^{-1}(\pi)` is rounded to .05. The level is integrated out with f, as a part of the
+    kernel. Where classes are fitted together the K levels have mean 0.
 
     With weights that are not whole the likelihood is :math:`\prod_i p(y_i \mid f_i)^{w_i}`, which
     is no density of labels: ``log_marginal_likelihood_`` is the log of its mean under the prior, to
@@ -216,7 +221,7 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
             )
         # Flat priors, but for an average, which needs others.
         # The sign at a pseudo-point is that of f without a level.
-        level = self.fit_intercept and not self.n_pseudo_points
+        level = 0.5 if self.fit_intercept and not self.n_pseudo_points else None
         scale = 1.0 if average else None
         kernel = estimator.Kernel(self.kernel, self.ard, scale, average, level)
         classes, codes = np.unique(labels, return_inverse=True)
@@ -226,7 +231,7 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
                 f'multi_class must be "ovr", "exact" or "softmax", got {self.multi_class!r}.'
             )
         if self._together:
-            with progress(self.verbose):
+            with self._progress():
                 fits = [self._fit_together(inputs, classes, codes, powers)]
         else:
             process = {"kernel": self.kernel, "ard": self.ard, "n_features_in_": inputs.shape[1]}
@@ -235,9 +240,10 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
             fits = []
             given = inputs, kernel, search, powers
             tasks = self._tasks(fits, given, [codes == k for k in positives], before)
-            with progress(self.verbose):
-                for found in Parallel(n_jobs=self.n_jobs, return_as="generator")(tasks):
-                    fits.append(found)
+            with self._progress():
+                found = Parallel(n_jobs=self.n_jobs, return_as="generator")(tasks)
+                for own in steps(found, "Classes", len(positives)):
+                    fits.append(own)  # what is begun next asks whether it was interrupted
             self._process = process
         self.classes_ = classes
         self._keep(*fits)
@@ -285,7 +291,7 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
         )
         definition = estimator.Definition(likelihood=likelihood)
         given = X, codes, lambda _: definition, settings
-        return self._fitted(*given, powers=powers, level=self.fit_intercept)
+        return self._fitted(*given, powers=powers, share=0.5 if self.fit_intercept else None)
 
     def predict_proba(
         self, X: ArrayLike, return_std: bool = False
@@ -306,18 +312,19 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
             Probabilities, columns in the order of ``classes_``, which add up to 1; and their
             standard deviations.
         """
-        p = self._positive(X)
-        if p.shape[1] == 1:
-            p = np.hstack([1.0 - p, p])
-        else:
-            p /= p.sum(axis=1, keepdims=True)
-        if not return_std:
-            return p
-        inputs = self._checked(X)
-        if self._together or len(self._posteriors) > 1:
-            return p, estimator.drawn_sd(self._posteriors, inputs)
-        sd = estimator.binary_sd(self._posteriors[0], inputs)
-        return p, np.column_stack([sd, sd])
+        with self._progress():
+            p = self._positive(X)
+            if p.shape[1] == 1:
+                p = np.hstack([1.0 - p, p])
+            else:
+                p /= p.sum(axis=1, keepdims=True)
+            if not return_std:
+                return p
+            inputs, each = self._checked(X), self._posteriors
+            if self._together or len(each) > 1:
+                return p, self._by_rows(lambda new: estimator.drawn_sd(each, new), inputs)
+            sd = self._by_rows(lambda new: estimator.binary_sd(each[0], new), inputs)
+            return p, np.column_stack([sd, sd])
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
         r"""Probit of the probability, :math:`\Phi^{-1}(p)`, of each class against the rest.
@@ -357,7 +364,7 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
         if self._together:
             return self._probabilities(X)
         each = self._posteriors
-        return estimator.by_rows(
+        return self._by_rows(
             lambda new: np.column_stack([own.probability(new).value for own in each]), X
         )
 

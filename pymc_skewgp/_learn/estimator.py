@@ -1,6 +1,7 @@
 """What the estimators have in common: checked arguments, settings of the search, draws."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -11,7 +12,8 @@ import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from pymc.gp.cov import BaseCovariance
-from sklearn.base import BaseEstimator
+from scipy.special import ndtri
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -25,7 +27,7 @@ from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._learn.problem import HyperparameterFit, LearningRun, TrainingData, learn
 from pymc_skewgp._learn.rows.rows_objective import warn_of_learnt, why_not_by_rows
 from pymc_skewgp._learn.search import random_batches
-from pymc_skewgp._limits import progress, refuse_too_many_rows, stage
+from pymc_skewgp._limits import progress, refuse_too_many_rows, stage, steps
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.data import known_of
 from pymc_skewgp._observations.binary import BernoulliProbit, probability_sd
@@ -53,9 +55,15 @@ _WIDEST = 25.0
 _LOG_LS, _LOG_LS_SD = 1.0, 1.5
 # Of lengthscales about their common scale, in logarithms: scale of tau, and its degrees of freedom.
 _APART, _APART_DF = 0.7, 4.0
+# Below this share of the start a lengthscale says nothing more, and squared distances between equal
+# inputs are round-off in units of it, until the kernel is not positive definite.
+_LEAST_LS = 1e-3
 # Rows up to which maxima of one lengthscale an input lose most, and averages take seconds.
 _MOST_AVERAGED = 300
 _ROWS_OF_VARIANCE = 1000  # over which the variance of f is averaged, about
+# Of the level's mean, in standard deviations: it is rounded, so that folds of a cross-validation
+# are of one compiled function, and the share changes by a hundredth at most; and no further out.
+_STEP, _FURTHEST = 0.05, 5.0
 
 
 def lengthscale(size: FloatArray, ard: bool) -> Any:
@@ -77,7 +85,8 @@ def _shrunk_together(centre: FloatArray) -> Any:
     """
     scale = _APART**2 * np.eye(centre.size) + _LOG_LS_SD**2
     log_ls = pm.MvStudentT("log_ls", nu=_APART_DF, mu=centre, scale=scale)
-    return pm.Deterministic("ls", pt.exp(log_ls))
+    least = centre - _LOG_LS + np.log(_LEAST_LS)
+    return pm.Deterministic("ls", pt.exp(pt.maximum(log_ls, least)))
 
 
 def _minus(X: Any, centre: FloatArray) -> Any:
@@ -138,27 +147,32 @@ class Kernel(NamedTuple):
         Of f, that weak priors are about; None for flat ones.
     average : bool
         Whether its hyperparameters are averaged over.
-    level : bool
-        Whether f has a constant level, that of labels.
+    share : float or None
+        Of labels 1 a priori, where f has a constant level; None where it has none.
     """
 
     kernel: str | KernelFunction
     ard: bool
     scale: float | None = 1.0
     average: bool = False
-    level: bool = False
+    share: float | None = None
 
-    def made(self, X: FloatArray) -> tuple[Any, dict[str, Any]]:
-        """The kernel, and starts of its hyperparameters; to be called inside a ``pm.Model``.
+    def made(self, X: FloatArray) -> tuple[Any, Any, dict[str, Any]]:
+        """Kernel, mean, and starts of hyperparameters; to be called inside a ``pm.Model``.
 
-        A level b ~ N(0, 1 + var f) is integrated out as a part of the kernel: far from all data the
-        probability of a label is then uniform between 0 and 1 a priori.
+        A level b ~ N(m, 1 + var f) is integrated out as a part of the kernel, m of the mean. As f +
+        b ~ N(m, 1 + 2 var f), the probability of a label 1 is Phi(m / {2 + 2 var f}^1/2) a priori.
         """
         kernel, start = self._without_level(X)
-        if self.level:
-            some = X[:: len(X) // _ROWS_OF_VARIANCE + 1]
-            kernel = kernel + pm.gp.cov.Constant(1.0 + kernel(some, diag=True).mean())
-        return kernel, start
+        mean = pm.gp.mean.Zero()
+        if self.share is None:
+            return kernel, mean, start
+        some = X[:: len(X) // _ROWS_OF_VARIANCE + 1]
+        variance = 1.0 + kernel(some, diag=True).mean()
+        z = _STEP * round(np.clip(ndtri(self.share), -_FURTHEST, _FURTHEST) / _STEP)
+        if z != 0.0:
+            mean = pm.gp.mean.Constant(z * pt.sqrt(2.0 * variance))
+        return kernel + pm.gp.cov.Constant(variance), mean, start
 
     def _without_level(self, X: FloatArray) -> tuple[Any, dict[str, Any]]:
         """The kernel by itself.
@@ -230,10 +244,10 @@ def fit_process(
         Of the likelihood of each.
     """
     with pm.Model() as model:
-        cov_func, own = kernel.made(X)
+        cov_func, level, own = kernel.made(X)
         mean_func, likelihood, start, coregion = define(cov_func)
         likelihood = likelihood if powers is None else Weighted(likelihood, powers)
-        gp = SkewGP(mean_func=mean_func or pm.gp.mean.Zero(), cov_func=cov_func)
+        gp = SkewGP(mean_func=mean_func or level, cov_func=cov_func)
         _refuse_without_blocks(gp, X, y, likelihood)  # now, and not after the search
     if kernel.average:
         if weights is not None:
@@ -351,6 +365,8 @@ def fit_binary(
         Of the likelihood of each label.
     """
     rng = np.random.default_rng(seed)
+    if kernel.share is not None:
+        kernel = kernel._replace(share=float(np.average(y, weights=powers)))
 
     def labels(gp: SkewGP, rows: Any = slice(None)) -> TrainingData:
         own = None if powers is None else Weighted(BernoulliProbit(), powers[rows])
@@ -422,9 +438,9 @@ def _process(
     Pseudo-points start at `points`; `labels` are phases of those that are too many to be tried out.
     """
     with pm.Model():
-        cov_func, start = kernel.made(X)
+        cov_func, level, start = kernel.made(X)
         if points is None:
-            return SkewGP(cov_func=cov_func), start
+            return SkewGP(mean_func=level, cov_func=cov_func), start
         s, places = points.shape[0], pm.Flat("pseudo_points", shape=points.shape)
         if s > 1:
             pm.Potential("apart", log_volume(cov_func, places))
@@ -459,7 +475,7 @@ class ProcessEstimator(BaseEstimator):
     n_restarts: int = 1
     random_state: Any = None
     hyperparameters: Literal["auto", "maximize", "average"] = "auto"
-    verbose: bool = False
+    verbose: bool = True
 
     def sample_latent(
         self, X: ArrayLike, draws: int = 1000, chains: int = 4, random_state: Any = None
@@ -482,9 +498,12 @@ class ProcessEstimator(BaseEstimator):
         """
         X = self._checked(X)
         seed = self._seed(random_state)
-        return self._by_class(
-            [p.predict(X, draws=draws, chains=chains, random_seed=seed) for p in self._posteriors]
-        )
+        with self._progress():
+            stage("Draws")
+            trees = [
+                p.predict(X, draws=draws, chains=chains, random_seed=seed) for p in self._posteriors
+            ]
+        return self._by_class(trees)
 
     def to_datatree(self, draws: int = 1000, chains: int = 4, random_state: Any = None) -> DataTree:
         """Posterior at the training data, for ArviZ.
@@ -502,9 +521,12 @@ class ProcessEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         seed = self._seed(random_state)
-        return self._by_class(
-            [p.sample(draws=draws, chains=chains, random_seed=seed) for p in self._posteriors]
-        )
+        with self._progress():
+            stage("Draws")
+            trees = [
+                p.sample(draws=draws, chains=chains, random_seed=seed) for p in self._posteriors
+            ]
+        return self._by_class(trees)
 
     def _by_class(self, trees: list[DataTree]) -> DataTree:
         if len(trees) == 1:
@@ -549,7 +571,7 @@ class ProcessEstimator(BaseEstimator):
         self.posterior_, self.hyperparameters_, self.log_marginal_likelihood_ = (
             own if len(found) > 1 else own[0] for own in (self._posteriors, fits, evidences)
         )
-        _warn_of(found)
+        _warn_of(found, is_classifier(self))
 
     def _summary(self, X: ArrayLike, *names: str) -> FloatArray:
         """Variables of the forecast of one process at new points, as columns."""
@@ -559,7 +581,18 @@ class ProcessEstimator(BaseEstimator):
             found = self.posterior_.predict(new, draws=0)["predictions_summary"]
             return np.stack([found[name].to_numpy() for name in names], axis=1)
 
-        return by_rows(of, X)
+        return self._by_rows(of, X)
+
+    def _by_rows(self, function: Callable[[FloatArray], FloatArray], X: FloatArray) -> FloatArray:
+        """Of the rows of `X`, so many at once."""
+        batches = list(gen_batches(len(X), ROWS_AT_ONCE))
+        with self._progress():
+            parts = [function(X[rows]) for rows in steps(batches, "Predictions", len(batches))]
+        return np.concatenate(parts)
+
+    def _progress(self) -> AbstractContextManager[None]:
+        """A bar that leaves nothing behind: of cross-validation there is one a fold."""
+        return progress(self.verbose, transient=True)
 
     def _probabilities(self, X: ArrayLike) -> FloatArray:
         """Of classes, shape (t, K), in the unit interval and adding up to 1 to the last digit."""
@@ -579,11 +612,11 @@ class ProcessEstimator(BaseEstimator):
         scale: float = 1.0,
         weights: IntArray | None = None,
         powers: FloatArray | None = None,
-        level: bool = False,
+        share: float | None = None,
     ) -> FittedProcess:
-        kernel = Kernel(self.kernel, self.ard, scale, self._averages(X.shape[0]), level)
+        kernel = Kernel(self.kernel, self.ard, scale, self._averages(X.shape[0]), share)
         seed = self._seed(self.random_state)
-        with progress(self.verbose):
+        with self._progress():
             return fit_process(X, y, kernel, define, settings, seed, weights, powers)
 
     def _labelled(
@@ -685,7 +718,12 @@ class ProcessEstimator(BaseEstimator):
         )
 
 
-def _warn_of(found: Sequence[FittedProcess]) -> None:
+_OTHERWISE = (
+    "A sigma near 0 is of data without noise, a lengthscale far out of a feature without effect."
+)
+
+
+def _warn_of(found: Sequence[FittedProcess], of_classes: bool) -> None:
     """Name hyperparameters at the edge of the box of a search, and amplitudes far out.
 
     An amplitude near 0, of labels that features say nothing of, is as it should be; and so are
@@ -717,38 +755,31 @@ def _warn_of(found: Sequence[FittedProcess]) -> None:
                 f"above that at {LARGE:.0f} and does not fall further out"
             )
     if shown:
+        why = (
+            "Where classes are separable, or rare with large weights, probabilities are then "
+            'nearly 0 or 1. hyperparameters="average" has priors that bound it.'
+        )
         _errors.warn(
             f"{', '.join(shown.values())}: far away from where the search began, as neither "
-            "data nor prior bound it. Where classes are separable, or rare with large weights, "
-            'probabilities are then nearly 0 or 1. hyperparameters="average" has priors that '
-            "bound it.",
+            f"data nor prior bound it. {why if of_classes else _OTHERWISE}",
             _errors.BoundaryOptimumWarning,
             stacklevel=4,
         )
 
 
-def by_rows(function: Callable[[FloatArray], FloatArray], X: FloatArray) -> FloatArray:
-    """Of the rows of `X`, so many at once."""
-    return np.concatenate([function(X[rows]) for rows in gen_batches(len(X), ROWS_AT_ONCE)])
-
-
 def drawn_sd(posteriors: list[SkewGPPosterior | AveragedPosterior], X: FloatArray) -> FloatArray:
     """Standard deviations of probabilities of classes, shape (t, K), from 4000 draws of f."""
-
-    def of(new: FloatArray) -> FloatArray:
-        trees = [x.predict(new, random_seed=seed) for seed, x in enumerate(posteriors)]
-        p = np.stack([tree["predictions"]["p"].to_numpy() for tree in trees], axis=-1)
-        p = p[..., 0] if len(trees) == 1 else p / p.sum(axis=-1, keepdims=True)
-        sd: FloatArray = p.std(axis=(0, 1))
-        return sd
-
-    return by_rows(of, X)
+    trees = [x.predict(X, random_seed=seed) for seed, x in enumerate(posteriors)]
+    p = np.stack([tree["predictions"]["p"].to_numpy() for tree in trees], axis=-1)
+    p = p[..., 0] if len(trees) == 1 else p / p.sum(axis=-1, keepdims=True)
+    sd: FloatArray = p.std(axis=(0, 1))
+    return sd
 
 
 def binary_sd(posterior: SkewGPPosterior | AveragedPosterior, X: FloatArray) -> FloatArray:
     """Standard deviation of the probability of a label 1 at the rows of `X`, shape (t,)."""
     if isinstance(posterior, SkewGPPosterior):
-        return by_rows(lambda new: probability_sd(posterior.marginals(new)), X)
+        return probability_sd(posterior.marginals(X))
     each = np.array([binary_sd(part, X) for part in posterior.posteriors])
     means = np.array([part.probability(X).value for part in posterior.posteriors])
     off = means - posterior.weights @ means

@@ -57,8 +57,8 @@ class SkewGPRegressor(RegressorMixin, estimator.ProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
-    verbose : bool, default False
-        Show progress of `fit`.
+    verbose : bool, default True
+        Show progress of what takes more than two seconds, in a terminal or a notebook.
     hyperparameters : {"auto", "maximize", "average"}, default "auto"
         "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise and
         with ``noise="varying"``.
@@ -291,8 +291,8 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.ProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts, batches and draws. An int makes `fit` reproducible.
-    verbose : bool, default False
-        Show progress of `fit`.
+    verbose : bool, default True
+        Show progress of what takes more than two seconds, in a terminal or a notebook.
     hyperparameters : {"auto", "maximize", "average"}, default "auto"
         "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise.
         "maximize": the most probable ones. "average": the posterior averaged over them, as
@@ -428,7 +428,10 @@ class SkewGPOrdinalClassifier(ClassifierMixin, estimator.ProcessEstimator):
             standard deviations.
         """
         p = self._probabilities(X)
-        return (p, estimator.drawn_sd(self._posteriors, self._checked(X))) if return_std else p
+        if not return_std:
+            return p
+        each = self._posteriors
+        return p, self._by_rows(lambda new: estimator.drawn_sd(each, new), self._checked(X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable class.
@@ -520,8 +523,8 @@ class SkewGPPreference(estimator.ProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts and draws. An int makes `fit` reproducible.
-    verbose : bool, default False
-        Show progress of `fit`.
+    verbose : bool, default True
+        Show progress of what takes more than two seconds, in a terminal or a notebook.
     hyperparameters : {"auto", "maximize", "average"}, default "auto"
         "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise.
         "maximize": the most probable ones. "average": the posterior averaged over them, as

@@ -49,8 +49,8 @@ class SkewGPSurvival(estimator.ProcessEstimator):
         Searches from random starts besides the first one.
     random_state : int, RandomState instance or None, default None
         Of restarts and draws. An int makes `fit` reproducible.
-    verbose : bool, default False
-        Show progress of `fit`.
+    verbose : bool, default True
+        Show progress of what takes more than two seconds, in a terminal or a notebook.
     hyperparameters : {"auto", "maximize", "average"}, default "auto"
         "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise.
         "maximize": the most probable ones. "average": the posterior averaged over them, as for
@@ -113,9 +113,9 @@ class SkewGPSurvival(estimator.ProcessEstimator):
         ----------
         X : array_like, shape (n, d)
             Features.
-        y : structured array, or array_like, shape (n,), (n, 2) or (n, 3)
-            Fields of whether the event was seen, of times, and perhaps ``entry``; or times, all
-            seen; or a lower and an upper limit of each, equal where the event was seen,
+        y : structured array, DataFrame, or array_like, shape (n,), (n, 2) or (n, 3)
+            Fields, or columns, of whether the event was seen, of times, and perhaps ``entry``; or
+            times, all seen; or a lower and an upper limit of each, equal where the event was seen,
             ``[t, inf]`` where it was censored at t, ``[0, t]`` where it was before t; or limits and
             the time of entry.
         sample_weight : array_like, shape (n,), optional
@@ -165,15 +165,18 @@ class SkewGPSurvival(estimator.ProcessEstimator):
         ndarray, shape (t,)
             In the units of the times: where `predict_survival_function` is 1/2.
         """
-        new = self._new_logs(X)
-        size = new[0][1].f.shape[0]
-        low, high = np.full(size, -_FURTHEST), np.full(size, _FURTHEST)
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            later = _later(new, middle) > 0.5
-            low, high = np.where(later, middle, low), np.where(later, high, middle)
-        median: FloatArray = np.exp(0.5 * (low + high))
-        return median
+
+        def medians(rows: FloatArray) -> FloatArray:
+            new, size = self._new_logs(rows), len(rows)
+            low, high = np.full(size, -_FURTHEST), np.full(size, _FURTHEST)
+            for _ in range(_HALVINGS):
+                middle = 0.5 * (low + high)
+                later = _later(new, middle) > 0.5
+                low, high = np.where(later, middle, low), np.where(later, high, middle)
+            median: FloatArray = np.exp(0.5 * (low + high))
+            return median
+
+        return self._by_rows(medians, self._checked(X))
 
     def predict_survival_function(self, X: ArrayLike, times: ArrayLike) -> FloatArray:
         """Probability that the event is later, f averaged over.
@@ -188,10 +191,14 @@ class SkewGPSurvival(estimator.ProcessEstimator):
         -------
         ndarray, shape (t, m)
         """
-        new, wanted = self._new_logs(X), as_vector("times", times)
+        inputs, wanted = self._checked(X), as_vector("times", times)
         refuse_rows("times", wanted, ~(wanted > 0), "be positive")
-        size = new[0][1].f.shape[0]
-        return np.column_stack([_later(new, np.full(size, x)) for x in np.log(wanted)])
+
+        def later(rows: FloatArray) -> FloatArray:
+            new, logs = self._new_logs(rows), np.log(wanted)
+            return np.column_stack([_later(new, np.full(len(rows), x)) for x in logs])
+
+        return self._by_rows(later, inputs)
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Concordance: share of pairs whose medians are in the order of their times.
@@ -217,9 +224,8 @@ class SkewGPSurvival(estimator.ProcessEstimator):
         right = (median[:, None] < median) + 0.5 * (median[:, None] == median)
         return float(right[known].mean())
 
-    def _new_logs(self, X: ArrayLike) -> list[tuple[float, NewValues]]:
+    def _new_logs(self, X: FloatArray) -> list[tuple[float, NewValues]]:
         """Logarithms of new times under each posterior, with its weight."""
-        X = self._checked(X)
         found = self.posterior_
         parts: list[Any] = [found]
         weights = np.ones(1)

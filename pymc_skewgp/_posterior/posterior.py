@@ -153,7 +153,7 @@ class SkewGPPosterior(prior_report.ReportsPrior):
     random_seed : int, Generator, SeedSequence or None, default 0
         Their seed.
     progressbar : bool, default True
-        Show progress of what takes seconds: of 4000 rows and more.
+        Show progress of what takes more than two seconds.
 
     Raises
     ------
@@ -550,7 +550,8 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         new = as_inputs("Xnew", Xnew, self._sets[0].X.shape[1])
         size = max(1, _NUMBERS_AT_ONCE // max(self.latent.log_weights.size, 1))
         parts = [new[i : i + size] for i in range(0, new.shape[0], size)]
-        found = [plain.predictive_summary(self.marginals(part)) for part in parts]
+        with progress_of(new.shape[0], "Probabilities at", self._progressbar):
+            found = [plain.predictive_summary(self.marginals(part)) for part in parts]
         value, error = (
             np.concatenate([part[name] for part in found]) for name in ("p_mean", "p_mean_se")
         )
@@ -601,9 +602,10 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         a, b = as_inputs("Xa", Xa, d), as_inputs("Xb", Xb, d)
         if a.shape != b.shape:
             raise ValueError(f"Xa and Xb must have equal shapes, got {a.shape} and {b.shape}.")
-        regression = self._fit.pair_regression(a, b)
         noise, threshold = kinds[0].duel
-        return pair_probability(self._marginals(regression), noise, threshold)
+        with progress_of(a.shape[0], "Probabilities of", self._progressbar):
+            regression = self._fit.pair_regression(a, b)
+            return pair_probability(self._marginals(regression), noise, threshold)
 
     def marginals(
         self, Xnew: ArrayLike | None = None, *, derivative: tuple[int, int] | None = None
@@ -643,7 +645,9 @@ class SkewGPPosterior(prior_report.ReportsPrior):
             slope = as_derivative(derivative, d)
             if new is None:
                 raise ValueError("marginals of a derivative are at new points: give Xnew.")
-        return self._marginals(self._fit.regression(new, derivative=slope))
+        size = self._size if new is None else new.shape[0]
+        with progress_of(size, "Marginals at", self._progressbar):
+            return self._marginals(self._fit.regression(new, derivative=slope))
 
     def _marginals(
         self, regression: conditioning.Regression, joint: FloatArray | None = None

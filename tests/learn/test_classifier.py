@@ -12,7 +12,7 @@ import pymc as pm
 import pytest
 from quick_search import QUICK, QuickClassifier
 from scipy.special import expit
-from scipy.stats import beta, invgamma, multivariate_normal, norm
+from scipy.stats import invgamma, multivariate_normal, norm
 from sklearn.datasets import load_iris, make_moons
 
 import pymc_skewgp as sg
@@ -296,27 +296,44 @@ def nothing(d):
     return 1e-12 * pm.gp.cov.ExpQuad(d, ls=1.0)
 
 
-class TestLevelAndWeights:
-    """A level alone: the share has a beta posterior, (1 + positives, 1 + negatives)."""
+def apart(d):
+    """Of variance 4 and so short that rows know nothing of each other."""
+    return 4.0 * pm.gp.cov.ExpQuad(d, ls=1e-3)
 
+
+def level_alone(positives, negatives):
+    """Shares and their weights where labels are of the level alone: Gauss-Hermite, 100 nodes.
+
+    The level, over the standard deviation of f + noise, is N(sqrt(2) z, 1), Phi(z) being the share.
+    """
+    nodes, mass = np.polynomial.hermite_e.hermegauss(100)
+    level = nodes + np.sqrt(2.0) * norm.ppf(positives / (positives + negatives))
+    weights = mass * norm.cdf(level) ** positives * norm.cdf(-level) ** negatives
+    return norm.cdf(level), weights / weights.sum()
+
+
+class TestLevelAndWeights:
     @pytest.mark.parametrize(
-        ("options", "weights", "a", "b"),
+        ("kernel", "options", "weights", "a", "b"),
         [
-            ({}, None, 4.0, 28.0),
-            ({}, np.where(RARE, 2.5, 0.3), 1.0 + 3 * 2.5, 1.0 + 27 * 0.3),
-            ({"class_weight": "balanced"}, None, 16.0, 16.0),
-            ({"class_weight": {True: 0.5}}, np.where(RARE, 3, 2), 5.5, 55.0),
+            (nothing, {}, None, 3.0, 27.0),
+            (apart, {}, None, 3.0, 27.0),
+            (nothing, {}, np.where(RARE, 2.5, 0.3), 3 * 2.5, 27 * 0.3),
+            (nothing, {"class_weight": "balanced"}, None, 15.0, 15.0),
+            (nothing, {"class_weight": {True: 0.5}}, np.where(RARE, 3, 2), 4.5, 54.0),
         ],
     )
-    def test_probabilities_and_their_deviation(self, options, weights, a, b):
-        """Within .003: draws of the posterior, whose errors are some ten-thousandths."""
-        model = SkewGPClassifier(nothing, random_state=0, **options)
+    def test_probabilities_and_their_deviation(self, kernel, options, weights, a, b):
+        """Within .003: of draws some ten-thousandths, of z in steps of .05 as much."""
+        model = SkewGPClassifier(kernel, random_state=0, **options)
         p, sd = model.fit(LEVEL_X, RARE, sample_weight=weights).predict_proba(
-            [[0.0], [70.0]], return_std=True
+            [[0.02], [70.0]], return_std=True
         )
-        share = beta(a, b)
-        np.testing.assert_allclose(p, [[1.0 - share.mean(), share.mean()]] * 2, atol=3e-3)
-        np.testing.assert_allclose(sd, share.std(), atol=3e-3)
+        share, weight = level_alone(a, b)
+        mean = weight @ share
+        np.testing.assert_allclose(p, [[1.0 - mean, mean]] * 2, atol=3e-3)
+        if kernel is nothing:  # where f has a variance, that of the probability has more parts
+            np.testing.assert_allclose(sd, np.sqrt(weight @ (share - mean) ** 2), atol=3e-3)
 
     def test_whole_weights_of_classes_are_repeats(self):
         rows = np.repeat(np.arange(30), np.where(RARE, 3, 1))
@@ -326,12 +343,13 @@ class TestLevelAndWeights:
         assert found == other.log_marginal_likelihood_
 
     def test_deviations_of_several_classes(self):
-        """One against the rest: beta variables, normalised; 4000 draws know a deviation to 2 %."""
+        """One against the rest, normalised; 4000 draws know a deviation to 2 %."""
         y = np.arange(30) % 3 + (np.arange(30) % 5 == 0)  # 8, 10, 10 and 2
         model = SkewGPClassifier(nothing, random_state=0).fit(LEVEL_X, y)
         p, sd = model.predict_proba([[0.0]], return_std=True)
         counts = np.bincount(y)
-        drawn = np.random.default_rng(0).beta(1.0 + counts, 31.0 - counts, (200_000, counts.size))
+        rng, each = np.random.default_rng(0), [level_alone(k, 30 - k) for k in counts]
+        drawn = np.column_stack([rng.choice(x, 200_000, p=weight) for x, weight in each])
         drawn /= drawn.sum(axis=1, keepdims=True)
         np.testing.assert_allclose(sd[0], drawn.std(axis=0), rtol=0.07)
         together = SkewGPClassifier(nothing, random_state=0, multi_class="exact").fit(LEVEL_X, y)
@@ -346,9 +364,8 @@ class TestLevelAndWeights:
         far = [[1000.0]]
         level, none = fast().fit(x, y), fast(fit_intercept=False).fit(x, y)
         assert none.predict_proba(far)[0, 1] == pytest.approx(0.5, abs=1e-9)
-        # One cluster of positives, as a share of the lengthscales that are seen: not the base rate
-        # itself, .07, but below a quarter.
-        assert level.predict_proba(far)[0, 1] < 0.25
+        # One cluster of positives, some .1 of the lengthscales that are seen.
+        assert abs(level.predict_proba(far)[0, 1] - y.mean()) < 0.04
 
     def test_averages_have_deviations(self):
         model = SkewGPClassifier(random_state=0, hyperparameters="average").fit(X[:30], Y[:30])
@@ -451,3 +468,12 @@ def test_lengthscales_that_are_shrunk_together():
     normal = np.exp(-0.5 * square / tau**2) / np.sqrt(np.linalg.det(2 * np.pi * cov)) / tau**3
     expected = np.log(np.trapezoid(prior * normal, tau))
     assert found == pytest.approx(expected, abs=1e-5)
+    # Rows that are equal in what has a tiny lengthscale: squared distances would be round-off.
+    X = np.random.default_rng(0).integers(0, 3, (60, 3)) - 1.1
+    with pm.Model() as model:
+        K = Kernel("rbf", ard=True).made(X)[0](X)
+    tiny = np.log([1e-6, 1.0, 1e-9])
+    K = K.eval({model["log_ls"]: tiny, model["eta"]: 1.0}, mode="FAST_COMPILE")
+    same = (X[:, None, [0, 2]] == X[:, [0, 2]]).all(axis=-1)
+    exact = same * np.exp(-0.5 * (X[:, None, 1] - X[:, 1]) ** 2)
+    np.testing.assert_allclose(K, exact, atol=1e-9)

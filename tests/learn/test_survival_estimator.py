@@ -3,6 +3,7 @@
 from itertools import permutations
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from scipy import stats
@@ -38,6 +39,14 @@ def test_median_and_survival_function(fitted):
     np.testing.assert_allclose(median, quantile.values[1], rtol=1e-4)
     with pytest.raises(ValueError, match="times must be positive; row 1 has 0"):
         fitted.predict_survival_function(NEW, [1.0, 0.0])
+
+
+def test_columns_are_fields():
+    """Of a DataFrame, whatever their order."""
+    frame = pd.DataFrame({"months": Y["time"], "entry": 0.5 * Y["time"], "dead": Y["event"]})
+    found = sg.likelihoods.Weibull(1.0).as_data(frame, 40)
+    high = np.where(Y["event"], Y["time"], np.inf)
+    np.testing.assert_array_equal(found, np.column_stack([Y["time"], high, 0.5 * Y["time"]]))
 
 
 def test_concordance(fitted):

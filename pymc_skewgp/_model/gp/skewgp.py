@@ -346,7 +346,7 @@ class SkewGP:
         random_seed : int, Generator, SeedSequence or None, default 0
             Their seed.
         progressbar : bool, default True
-            Show progress of what takes seconds: of 4000 rows and more.
+            Show progress of what takes more than two seconds.
 
         Returns
         -------
