@@ -42,6 +42,7 @@ _DRAWS = 1024  # weighted ones, as a rule: of what time is said to be
 # Share of the prior variance up to which what features leave of it is as good as none.
 _NO_REST = 1e-6
 _NUMBERS_AT_ONCE, _LEAST_POINTS = 2**21, 16  # draws times rows, of which there are some arrays
+_SOLVED = 256  # new points at a time, where each takes a solve
 _MOST_KEPT = 10_000  # rows whose values of f are kept for each draw
 _NOT_GAUSSIAN = (
     "given the coordinates f at the data is not Gaussian where features leave some of its "
@@ -489,8 +490,30 @@ class VecchiaFit(FiniteRankFit):
         return Regression(centre, variance, sparse.hstack(solved, format="csc"))
 
 
+class VecchiaValues(VecchiaFit, FiniteRankValues):
+    """As `VecchiaFit`, of data for which `are_values` holds."""
+
+    def averaged(
+        self, regression: Regression, joint: FloatArray | None
+    ) -> tuple[Regression, FloatArray | None]:
+        """Over the coordinates."""
+        gaussian, solved = self.ep.gaussian, sparse.csc_array(regression.solved)
+        t, variance = regression.centre.size, regression.variance.copy()
+        size = t if joint is not None else _SOLVED
+        for start in range(0, t, size):
+            some = solved[:, start : start + size]
+            moved = gaussian.spread.solve(some.toarray())
+            variance[start : start + size] += some.multiply(moved).sum(axis=0)
+            if joint is not None:
+                joint = joint + some.T @ moved
+        centre = regression.centre + solved.T @ gaussian.mean
+        nothing = np.zeros((0, t))
+        return regression._replace(centre=centre, variance=variance, solved=nothing), joint
+
+
 def finite_rank_fit(prior: Prior, features: Features, sets: tuple[DataSet, ...]) -> FiniteRankFit:
     """In closed form where all data are values; by a sparse precision where that is asked for."""
+    values = are_values(sets, prior)
     if isinstance(features, VecchiaFeatures):
-        return VecchiaFit(prior, features, sets)
-    return (FiniteRankValues if are_values(sets, prior) else FiniteRankFit)(prior, features, sets)
+        return (VecchiaValues if values else VecchiaFit)(prior, features, sets)
+    return (FiniteRankValues if values else FiniteRankFit)(prior, features, sets)
