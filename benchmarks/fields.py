@@ -5,12 +5,13 @@
 Counts on a square lattice (`pm.CAR`), on a random walk, more dispersed ones on another, labels of
 people with an effect each, ten rows a person, and accidents in New York by BYM2; labels on a map
 under a Matern 3/2 kernel of range .05, by `Vecchia` with 10 and 20 neighbours and by the kernel as
-it is (2,000 nodes); seeds fixed, hyperparameters at the model's initial point. Each is run in a process of its own and is a row of
-``DIR/fields.csv``, written as soon as it is known; what is in there is not run again. Times are CPU
-seconds: `compile` of all functions, `ep` of EP with its gradient from the last result, `draws` of
-the exact log evidence by 1,024 draws, whose standard error, relative effective sample size and way,
-by pairs or part by part, follow (of maps `compile` makes the precision, `ep` is all of EP from no
-sites, and of more than 20,000 nodes there are fewer draws). `memory` in GB is the most of the process.
+it is (2,000 nodes); seeds fixed, hyperparameters at the model's initial point. Each is run in a
+process of its own and is a row of ``DIR/fields.csv``, written as soon as it is known; what is in
+there is not run again. Times are CPU seconds: `compile` of all functions, `ep` of EP with its
+gradient from the last result, `draws` of the exact log evidence by 1,024 draws, whose standard
+error, relative effective sample size and way, by pairs or part by part, follow. Of maps `compile`
+makes the precision, `ep` is all of EP from no sites, and above 20,000 nodes there are fewer draws.
+`memory` in GB is the most of the process, of maps before the draws.
 """
 
 import argparse
@@ -156,11 +157,11 @@ def measure(kind, nodes):
     found = sampler.singles(1024, np.random.default_rng(SEED))
     draws = time.process_time() - began
     estimate = found.log_prob
+    rows = sampler.proposal.gaussian.prior.pattern._elimination.rows
     return {
         "kind": kind,
         "nodes": nodes,
-        "entries": len(sampler.proposal.gaussian.prior.pattern._elimination.rows)
-        / terms.slope.size,
+        "entries": len(rows) / terms.slope.size,
         "compile": compiled,
         "ep": ep,
         "draws": draws,

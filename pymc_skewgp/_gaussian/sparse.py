@@ -55,7 +55,6 @@ class SparseCholesky:
     """
 
     n_sums = 0
-    _before: IntArray | None = None
 
     def __init__(self, precision: Any, known: "Elimination | None" = None) -> None:
         try:
@@ -72,11 +71,9 @@ class SparseCholesky:
             raise NotPositiveDefiniteError(_UNBOUNDED)
         lower = found.L
         lower.sort_indices()
-        self._solve = found.solve
-        self.place: IntArray = found.perm_c.astype(np.intp)
-        if known is not None:
-            self._before, self.place = known.place, self.place[known.place]
-        self.starts, self.rows = lower.indptr.astype(np.intp), lower.indices.astype(np.intp)
+        place: IntArray = found.perm_c.astype(np.intp)
+        self.place = place if known is None else place[known.place]
+        self.starts, self.rows = lower.indptr.astype(np.intp), lower.indices
         self.values = lower.data * np.repeat(np.sqrt(pivots), np.diff(lower.indptr))
         if known is not None and known.rows.size > self.rows.size:
             keys, own = _keys(known.starts, known.rows), _keys(self.starts, self.rows)
@@ -87,9 +84,11 @@ class SparseCholesky:
 
     def solve(self, x: FloatArray) -> FloatArray:
         """P^-1 x."""
-        before = self._before
-        found: FloatArray = self._solve(x if before is None else x[np.argsort(before)])
-        return found if before is None else found[before]
+        found = np.empty((self.place.size, x.size // self.place.size))
+        found[self.place] = x.reshape(found.shape)
+        loops.solve(self.starts, self.rows, self.values, found)
+        self.draw_part(found, 0, len(found))
+        return found[self.place].reshape(x.shape)
 
     def __matmul__(self, white: FloatArray) -> FloatArray:
         """A root of P^-1 times columns: draws of N(0, P^-1) from standard normal ones."""

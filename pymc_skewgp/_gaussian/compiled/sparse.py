@@ -6,6 +6,17 @@ from pymc_skewgp._gaussian.compiled.rows import jit, jit_inner
 
 
 @jit()
+def solve(starts, rows, values, x):  # type: ignore[no-untyped-def]
+    """Solve R y = x in place, x of shape (d, N)."""
+    for j in range(starts.size - 1):
+        for k in range(x.shape[1]):
+            x[j, k] /= values[starts[j]]
+        for t in range(starts[j] + 1, starts[j + 1]):
+            for k in range(x.shape[1]):
+                x[rows[t], k] -= values[t] * x[j, k]
+
+
+@jit()
 def solve_transposed(starts, rows, values, x, first, stop):  # type: ignore[no-untyped-def]
     """Solve R' y = x in place from row `stop` down to `first`, x of shape (d, N).
 
