@@ -3,12 +3,15 @@
     python benchmarks/fields.py [--nodes 1000 10000 100000] [--data DIR] [--out DIR]
 
 Counts on a square lattice (`pm.CAR`), on a random walk, more dispersed ones on another, labels of
-people with an effect each, ten rows a person, and accidents in New York by BYM2; seeds fixed,
-hyperparameters at the model's initial point. Each is run in a process of its own and is a row of
-``DIR/fields.csv``, written as soon as it is known; what is in there is not run again. Times are CPU
-seconds: `compile` of all functions, `ep` of EP with its gradient from the last result, `draws` of
-the exact log evidence by 1,024 draws, whose standard error, relative effective sample size and way,
-by pairs or part by part, follow. `memory` in GB is the most of the process.
+people with an effect each, ten rows a person, and accidents in New York by BYM2; labels on a map
+under a Matern 3/2 kernel of range .05, by `Vecchia` with 10 and 20 neighbours and by the kernel as
+it is (2,000 nodes); seeds fixed, hyperparameters at the model's initial point. Each is run in a
+process of its own and is a row of ``DIR/fields.csv``, written as soon as it is known; what is in
+there is not run again. Times are CPU seconds: `compile` of all functions, `ep` of EP with its
+gradient from the last result, `draws` of the exact log evidence by 1,024 draws, whose standard
+error, relative effective sample size and way, by pairs or part by part, follow. Of maps `compile`
+makes the precision, `ep` is all of EP from no sites, and above 20,000 nodes there are fewer draws.
+`memory` in GB is the most of the process, of maps before the draws.
 """
 
 import argparse
@@ -26,6 +29,7 @@ import pymc as pm
 from runner import append_rows, machine, read_rows
 from scipy import sparse
 
+import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.factor_evidence import factor_sampler
 from pymc_skewgp._learn.objective import compile_objective
@@ -86,6 +90,51 @@ def new_york(nodes, rng):
     pm.Poisson("y", pm.math.exp(np.log(d["E"]) + level + sigma * mixed), observed=d["y"])
 
 
+def on_a_map(nodes, approximation):
+    """Labels of f by random waves, whose covariance is the kernel's; its posterior."""
+    rng, n_waves, ls = np.random.default_rng(SEED), 4000, 0.05
+    X = rng.random((nodes, 2))
+    waves = rng.normal(size=(n_waves, 2)) * np.sqrt(3.0 / rng.chisquare(3, (n_waves, 1))) / ls
+    phase, height = 2.0 * np.pi * rng.random(n_waves), rng.normal(size=n_waves)
+    parts = np.array_split(X, 1 + nodes // 2000)
+    f = np.concatenate([np.cos(x @ waves.T + phase) @ height for x in parts])
+    y = np.sqrt(2.0 / n_waves) * f + rng.normal(size=nodes) > 0.0
+    gp = sg.SkewGP(cov_func=pm.gp.cov.Matern32(2, ls=ls), approximation=approximation)
+    return gp.posterior(X, y, progressbar=False)
+
+
+def measure_map(kind, nodes):
+    """Figures of one map."""
+    m = MAPS[kind]
+    posterior = on_a_map(nodes, m and sg.approximations.Vecchia(m))
+    began = time.process_time()
+    fit = posterior._fit
+    if m:
+        _ = fit.predictors
+    compiled, began = time.process_time() - began, time.process_time()
+    entries = fit.ep.gaussian.chol.values.size / nodes if m else nodes / 2
+    ep = time.process_time() - began
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    began = time.process_time()
+    latent = fit.latent(min(1024, 2 * 10**7 // nodes), SEED)
+    found = fit.evidence(latent.log_prob, posterior._prior_log_prob)
+    return {
+        "kind": kind,
+        "nodes": nodes,
+        "entries": entries,
+        "compile": compiled,
+        "ep": ep,
+        "draws": time.process_time() - began,
+        "log_evidence": found.value,
+        "log_evidence_se": found.std_error,
+        "relative_ess": latent.relative_ess,
+        "method": latent.method,
+        "memory": memory,
+    }
+
+
+# Neighbours; None is the kernel as it is.
+MAPS = {"map_10": 10, "map_20": 20, "map_kernel": None}
 KINDS = {f.__name__: f for f in (lattice, walk, people, dispersed, new_york)}
 
 
@@ -108,10 +157,11 @@ def measure(kind, nodes):
     found = sampler.singles(1024, np.random.default_rng(SEED))
     draws = time.process_time() - began
     estimate = found.log_prob
+    rows = sampler.proposal.gaussian.prior.pattern._elimination.rows
     return {
         "kind": kind,
         "nodes": nodes,
-        "entries": len(sampler.proposal.gaussian.prior.pattern._filled[1]) / terms.slope.size,
+        "entries": len(rows) / terms.slope.size,
         "compile": compiled,
         "ep": ep,
         "draws": draws,
@@ -126,20 +176,21 @@ def measure(kind, nodes):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[1000, 10_000, 100_000])
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", default=[*KINDS, *MAPS], choices=[*KINDS, *MAPS])
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--data", type=Path, help="posteriordb's data, for new_york")
     parser.add_argument("--one", action="store_true", help="print the figures of one field")
     options = parser.parse_args()
     if options.one:
         warnings.simplefilter("ignore")
-        print(json.dumps(measure(options.kinds[0], options.nodes[0])))
+        kind = options.kinds[0]
+        print(json.dumps((measure_map if kind in MAPS else measure)(kind, options.nodes[0])))
         return
     path = options.out / "fields.csv"
     done = {(row["kind"], int(row["nodes"])) for row in read_rows(path)}
     for nodes in options.nodes:
         for kind in options.kinds:
-            size = 1921 if kind == "new_york" else nodes
+            size = {"new_york": 1921, "map_kernel": 2000}.get(kind, nodes)
             if (kind, size) in done or (kind == "new_york" and options.data is None):
                 continue
             done.add((kind, size))

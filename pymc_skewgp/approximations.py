@@ -1,8 +1,9 @@
-"""Approximations of the prior for many rows: f has finite rank, and the rest is noise of its row.
+"""Approximations of the prior for many rows: by finite rank, or by a sparse precision.
 
 Each is a small frozen object for ``SkewGP(approximation=...)``.
 """
 
 from pymc_skewgp._posterior.features import HSGP, Inducing, PivotedCholesky
+from pymc_skewgp._posterior.vecchia import Vecchia
 
-__all__ = ["HSGP", "Inducing", "PivotedCholesky"]
+__all__ = ["HSGP", "Inducing", "PivotedCholesky", "Vecchia"]

@@ -77,6 +77,7 @@ def test_what_else_there_is():
         sg.approximations.HSGP(m=[5]),
         sg.approximations.Inducing(3),
         sg.approximations.PivotedCholesky(3),
+        sg.approximations.Vecchia(3),
         sg.NotSitesError("a", "b"),
         sg.NotConjugateError("a", "b"),
     ):

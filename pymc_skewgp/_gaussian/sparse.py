@@ -35,9 +35,10 @@ class SparseCholesky:
     ----------
     precision : csc_array, shape (d, d)
         P, with both triangles.
-    filled : tuple of ndarray of int, optional
-        Starts of R's columns, and rows, of all entries that may be other than 0: SuperLU leaves out
-        those that are 0 by chance, which the inverse needs. By default those that it keeps.
+    known : Elimination, optional
+        What is known of P's pattern, `precision` being in its order: SuperLU leaves out entries
+        that are 0 by chance, which the inverse needs. By default an order of few entries is looked
+        for, and those that it keeps are all.
 
     Attributes
     ----------
@@ -55,11 +56,11 @@ class SparseCholesky:
 
     n_sums = 0
 
-    def __init__(self, precision: Any, filled: tuple[IntArray, IntArray] | None = None) -> None:
+    def __init__(self, precision: Any, known: "Elimination | None" = None) -> None:
         try:
             found = splu(
                 sparse.csc_matrix(precision),
-                permc_spec="MMD_AT_PLUS_A",
+                permc_spec="MMD_AT_PLUS_A" if known is None else "NATURAL",
                 diag_pivot_thresh=0.0,
                 options={"SymmetricMode": True},
             )
@@ -70,21 +71,24 @@ class SparseCholesky:
             raise NotPositiveDefiniteError(_UNBOUNDED)
         lower = found.L
         lower.sort_indices()
-        self._solve = found.solve
-        self.place: IntArray = found.perm_c.astype(np.intp)
-        self.starts, self.rows = lower.indptr.astype(np.intp), lower.indices.astype(np.intp)
+        place: IntArray = found.perm_c.astype(np.intp)
+        self.place = place if known is None else place[known.place]
+        self.starts, self.rows = lower.indptr.astype(np.intp), lower.indices
         self.values = lower.data * np.repeat(np.sqrt(pivots), np.diff(lower.indptr))
-        if filled is not None and filled[1].size > self.rows.size:
-            keys, own = _keys(*filled), _keys(self.starts, self.rows)
+        if known is not None and known.rows.size > self.rows.size:
+            keys, own = _keys(known.starts, known.rows), _keys(self.starts, self.rows)
             values = np.zeros(keys.size)
             values[np.searchsorted(keys, own)] = self.values
-            (self.starts, self.rows), self.values = filled, values
+            self.starts, self.rows, self.values = known.starts, known.rows, values
         self.log_det = float(np.log(pivots).sum())
 
     def solve(self, x: FloatArray) -> FloatArray:
         """P^-1 x."""
-        found: FloatArray = self._solve(x)
-        return found
+        found = np.empty((self.place.size, x.size // self.place.size))
+        found[self.place] = x.reshape(found.shape)
+        loops.solve(self.starts, self.rows, self.values, found)
+        self.draw_part(found, 0, len(found))
+        return found[self.place].reshape(x.shape)
 
     def __matmul__(self, white: FloatArray) -> FloatArray:
         """A root of P^-1 times columns: draws of N(0, P^-1) from standard normal ones."""
@@ -117,6 +121,22 @@ class SparseCholesky:
         found, known = np.empty(values.size), (self.starts, self.rows, self._inverse)
         loops.covariances(*known, self.place[columns], starts, values, found)
         return found
+
+
+class Elimination(NamedTuple):
+    """An order in which to eliminate, and where R has entries then.
+
+    Attributes
+    ----------
+    place : ndarray of int, shape (d,)
+        See `SparseCholesky`.
+    starts, rows : ndarray of int
+        Of R's columns; of all entries that may be other than 0.
+    """
+
+    place: IntArray
+    starts: IntArray
+    rows: IntArray
 
 
 def _keys(starts: IntArray, rows: IntArray) -> IntArray:
@@ -248,20 +268,31 @@ class FieldPattern:
         return self._matrix(precision.data + gram)
 
     @cached_property
-    def _filled(self) -> tuple[IntArray, IntArray]:
-        """Where R may have entries: by a matrix that leaves none at 0."""
+    def _elimination(self) -> Elimination:
+        """By a matrix that leaves no entries at 0."""
         dominant = self._matrix(-np.ones(self._entries[0].size))
         dominant.setdiag(np.diff(dominant.indptr) + 1.0)
         chol = SparseCholesky(dominant)
-        return chol.starts, chol.rows
+        return Elimination(chol.place, chol.starts, chol.rows)
+
+    @cached_property
+    def _in_order(self) -> Any:
+        """The numbers of P's entries in that order, and where they are."""
+        before = np.argsort(self._elimination.place)
+        numbers = self._matrix(np.arange(self._entries[0].size, dtype=np.float64))
+        found = numbers[before][:, before]
+        found.sort_indices()
+        return found.data.astype(np.intp), found.indices, found.indptr
 
     def factorised(self, precision: Any) -> SparseCholesky:
         """Of a matrix with these entries."""
-        return SparseCholesky(precision, self._filled)
+        number, *places = self._in_order
+        ordered = sparse.csc_array((precision.data[number], *places), shape=precision.shape)
+        return SparseCholesky(ordered, self._elimination)
 
     def n_operations(self) -> float:
         """To factorise P: the sum of the squared lengths of R's columns."""
-        lengths = np.diff(self._filled[0]).astype(np.float64)
+        lengths = np.diff(self._elimination.starts).astype(np.float64)
         return float(lengths @ lengths)
 
     def _sums(self, place: IntArray, values: FloatArray) -> FloatArray:

@@ -418,8 +418,9 @@ def chosen(asked: Asked, sets: tuple[DataSet, ...], prior: Prior) -> Choice:
     raise ApproximationError(
         f"{n} rows are too many for the kernel as it is to be taken by itself, and no approximated "
         f"prior that was tried is within {LIMIT:g} nats of its log evidence "
-        f"({figures}): choose by SkewGP(approximation=...) either one with more points, such as "
-        f"{twice!r}, of which posterior.approximation_loss says the loss, or None, the kernel as "
+        f"({figures}): choose by SkewGP(approximation=...) one with more points, such as "
+        f"{twice!r}, of which posterior.approximation_loss says the loss; Vecchia(20), of full "
+        "rank, for one function of at most three columns; or None, the kernel as "
         f"it is, which takes {cost_of_kernel(n, values)}."
     )
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian import coordinates, log_prob_gradient, tilted, truncated, univariate
@@ -231,7 +232,7 @@ def rows_at(
     if counts is None or unit is None:
         sites = LearntRows(columns, mean, rest, counts)
     else:
-        sites = LearntRepeats(columns, counts, unit, mean, rest, _deviations(phi))
+        sites = LearntRepeats(columns, counts, unit, mean, rest, deviations(phi))
     return SitesAt(phi, sites, float(log_constant))
 
 
@@ -244,16 +245,21 @@ def functions_at(family: SiteFamily, y: Data, *numbers: FloatArray) -> SitesAt |
         sites = family.at(y, parameters)
     except ValueError:  # parameters that are impossible
         return None
-    return SitesAt(phi, LearntFunctions(sites, mean, rest, _deviations(phi)), 0.0)
+    return SitesAt(phi, LearntFunctions(sites, mean, rest, deviations(phi)), 0.0)
 
 
-def _deviations(phi: FloatArray) -> FloatArray:
+def deviations(phi: Any) -> FloatArray:
+    """Of predictors in the prior, where coordinates have variances of 1."""
+    if issparse(phi):
+        squares: Any = phi
+        return np.sqrt(squares.power(2).sum(axis=1))
     return np.sqrt(np.einsum("ij,ij->i", phi, phi))
 
 
-def all_finite(*arrays: FloatArray) -> bool:
+def all_finite(*arrays: Any) -> bool:
     """Whether all their numbers are."""
-    return all(bool(np.isfinite(x).all()) for x in arrays)
+    numbers = (np.asarray(vars(x)["data"]) if issparse(x) else x for x in arrays)
+    return all(bool(np.isfinite(x).all()) for x in numbers)
 
 
 class GroupsAt(BlockAt):

@@ -492,7 +492,7 @@ def _of_rows(
         columns = [x[cut.rows] for x in rows.table.columns]
         (phi, rest), mean = features.at(at), prior.mean("X", at)
         if design is not None:
-            phi, mean = np.asarray(design @ phi), design @ mean
+            phi, mean = design @ phi, design @ mean
             rest = design.power(2) @ rest if rows.apart else np.zeros(mean.size)
         if cut.unit is None and not (columns[3] + rest > 0.0).all():
             i = cut.rows[int(np.argmin(columns[3] + rest))]
@@ -515,8 +515,7 @@ def _of_functions(part: DataSet, features: FunctionFeatures, prior: Prior) -> Da
     if own.width > 1:
         return DataBlock(_of_several(own, part.X, features, mean), 0.0, part.X)
     phi, rest = features.at(part.X)
-    sd = np.sqrt(np.einsum("ij,ij->i", phi, phi))
-    sites = blocks_at.LearntFunctions(own.known, mean, rest, sd)
+    sites = blocks_at.LearntFunctions(own.known, mean, rest, blocks_at.deviations(phi))
     _ = sites.averaged  # refuses what features leave too much of
     return DataBlock(RowBlock(phi, sites), 0.0, part.X)
 

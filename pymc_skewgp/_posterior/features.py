@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg.blas import dtrsm
+from scipy.sparse import issparse
 
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian import linalg
@@ -115,8 +116,10 @@ def function_variances(prior: "Prior", X: FloatArray) -> FloatArray:
 
 
 def residual_variances(prior: "Prior", features: Features, X: FloatArray) -> FloatArray:
-    """What phi(x)'phi(x) lacks of these; negative where it is more."""
-    phi, _ = features.at(X)
+    """What phi(x)'phi(x) lacks of these; negative where it is more. Of sparse ones rests."""
+    phi, rest = features.at(X)
+    if issparse(phi):
+        return rest
     found: FloatArray = function_variances(prior, X) - np.einsum("ij,ij->i", phi, phi)
     return found
 
@@ -137,11 +140,14 @@ class FiniteRankKernel:
     ) -> FloatArray:
         """Evaluate it."""
         phi, rest = self.features.at(X)
+        between = getattr(self.features, "covariance", _product)
         if diag:
-            return np.asarray(np.einsum("ij,ij->i", phi, phi) + rest)
+            if between is _product:
+                return np.asarray(np.einsum("ij,ij->i", phi, phi) + rest)
+            return np.asarray(between(phi, phi).diagonal() + rest)
         if Xs is not None:
-            return np.asarray(phi @ self.features.at(Xs)[0].T)
-        matrix = phi @ phi.T
+            return np.asarray(between(phi, self.features.at(Xs)[0]))
+        matrix = between(phi, phi)
         matrix[np.diag_indices_from(matrix)] += rest
         return np.asarray(matrix)
 
@@ -155,6 +161,10 @@ class FiniteRankKernel:
             for x, wanted in ((X, left), (Xs, right))
         )
         return np.asarray(a @ b.T)
+
+
+def _product(a: FloatArray, b: FloatArray) -> FloatArray:
+    return a @ b.T
 
 
 def finite_rank_prior(prior: Prior, X: FloatArray) -> tuple[Prior, Features]:

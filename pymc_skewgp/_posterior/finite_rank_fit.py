@@ -16,8 +16,10 @@ from pymc_skewgp._gaussian.blocks import ep as block_ep
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.conditional import block_sampler
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
+from pymc_skewgp._gaussian.blocks.rows import FieldBlock
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import SiteSampler
+from pymc_skewgp._gaussian.sparse import FieldPattern, FieldPrior
 from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
 from pymc_skewgp._limits import announce_blocks
 from pymc_skewgp._observations.likelihood import Derivative
@@ -30,6 +32,7 @@ from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.fits import NOTHING_DRAWN, FunctionFit, refuse_method
 from pymc_skewgp._posterior.prior import DataSet, Features, Prior, between_functions, n_functions
 from pymc_skewgp._posterior.row_groups import group_residuals, residual_draws, rows_are_apart
+from pymc_skewgp._posterior.vecchia import VecchiaFeatures
 from pymc_skewgp._validation import FloatArray, Seed
 
 # New points up to which a matrix of them is made: larger ones are diagonal, and nobody asks.
@@ -38,7 +41,12 @@ _DRAWS = 1024  # weighted ones, as a rule: of what time is said to be
 # Share of the prior variance up to which what features leave of it is as good as none.
 _NO_REST = 1e-6
 _NUMBERS_AT_ONCE, _LEAST_POINTS = 2**21, 16  # draws times rows, of which there are some arrays
+_SOLVED = 256  # new points at a time, where each takes a solve
 _MOST_KEPT = 10_000  # rows whose values of f are kept for each draw
+_NOT_GAUSSIAN = (
+    "given the coordinates f at the data is not Gaussian where features leave some of its "
+    "variance: ask for the same inputs as new points (Xnew), or for draws (sample)."
+)
 
 
 class FiniteRankFit(FunctionFit):
@@ -301,10 +309,7 @@ class FiniteRankFit(FunctionFit):
         solved = np.concatenate([part.solved for part in found], axis=1)
         prior = np.einsum("ij,ij->j", solved, solved) + variance
         if (variance > _NO_REST * prior).any():
-            raise ApproximationError(
-                "given the coordinates f at the data is not Gaussian where features leave some of "
-                "its variance: ask for the same inputs as new points (Xnew), or for draws (sample)."
-            )
+            raise ApproximationError(_NOT_GAUSSIAN)
         centre = np.concatenate([part.centre for part in found])
         covariance = found[0].covariance if len(found) == 1 else None
         return Regression(centre, variance, solved, covariance=covariance)
@@ -392,6 +397,115 @@ class FiniteRankValues(FiniteRankFit):
         return Regression(*(np.concatenate(x, axis=-1) for x in zip(*found, strict=True)))
 
 
+# A function with a sparse precision: c is f at the different inputs, in deviations.
+
+
+class VecchiaFit(FiniteRankFit):
+    """As `FiniteRankFit`, of `VecchiaFeatures`.
+
+    Raises
+    ------
+    ApproximationError
+        For pseudo-points, constraints and several functions.
+    """
+
+    features: Any
+
+    def __init__(self, prior: Prior, features: Any, sets: tuple[DataSet, ...]) -> None:
+        super().__init__(prior, features, sets)
+        plain = all(data.likelihood.has_data for data in sets)
+        if prior.n_pseudo_points or not (plain and self.features.is_single):
+            raise ApproximationError(
+                "Vecchia is for one function without pseudo-points and constraints, under coregion "
+                "1: take Inducing, or the kernel as it is (approximation=None)."
+            )
+        if any(of_data.is_grouped(data) for data in sets):
+            raise ApproximationError(
+                "Vecchia is for likelihoods of one predictor a row, with noise of its own: take "
+                "Inducing, or the kernel as it is (approximation=None)."
+            )
+
+    @cached_property
+    def predictors(self) -> list[tuple[DataSet, list[of_data.DataBlock]]]:
+        """See `FiniteRankFit`; here whatever cluster there is."""
+        found = [
+            (data, list(of_data.data_blocks(data, self.features, self._prior)))
+            for data in self._sets
+        ]
+        blocks: list[Any] = [part.block for _, parts in found for part in parts]
+        design: Any = sparse.vstack([block.factor for block in blocks], format="csr")
+        Q, starts = self.features.single.precision, design.indptr
+        row = np.repeat(np.arange(design.shape[0]), np.diff(starts))
+        of_design, of_precision = np.stack([row, design.indices]), np.stack([Q.row, Q.col])
+        pattern = FieldPattern(of_design, of_precision.astype(np.intp), design.shape)
+        stop, fields = 0, []
+        for block in blocks:
+            rows = slice(stop, stop := stop + block.n_rows)
+            fields.append(FieldBlock(design.data, pattern, rows, block.sites))
+        own = iter(fields)
+        return [(data, [part._replace(block=next(own)) for part in parts]) for data, parts in found]
+
+    @cached_property
+    def data_blocks(self) -> Any:
+        """See `FiniteRankFit`, with half of Q's log determinant in the constant."""
+        found = dask_blocks.BuiltBlocks([part for _, parts in self.predictors for part in parts])
+        found.log_constant += 0.5 * self.features.single.log_det
+        return found
+
+    @property
+    def field(self) -> FieldPrior:
+        """The prior of the coordinates, but for its constant."""
+        pattern, d = self.data_blocks.blocks[0].pattern, self.features.rank
+        Q = pattern.precision(self.features.single.precision.data)
+        return FieldPrior(pattern, Q, np.zeros(d), np.zeros((0, d)))
+
+    @cached_property
+    def ep(self) -> block_ep.BlockEP:
+        """Of the data."""
+        return block_ep.fit_blocks(self.data_blocks, times=self.field.times)
+
+    def _features_at(
+        self, name: str, X: FloatArray, n_functions: int, derivative: Derivative | None = None
+    ) -> tuple[FloatArray, FloatArray, Any]:
+        if derivative is not None:
+            bases.derivative_features(self.features.single, X, derivative)  # refuses
+        phi, rest = self.features.single.at(X)
+        return self._prior.mean(name, X), rest, phi.T
+
+    def _here(self, joint: bool, group: int) -> Regression:
+        found = [self._there_of(part.X, 1) for part in self._parts]
+        variance = np.concatenate([part.variance for part in found])
+        if variance.any():
+            raise ApproximationError(_NOT_GAUSSIAN)
+        centre = np.concatenate([part.centre for part in found])
+        solved: Any = [x.solved for x in found]
+        return Regression(centre, variance, sparse.hstack(solved, format="csc"))
+
+
+class VecchiaValues(VecchiaFit, FiniteRankValues):
+    """As `VecchiaFit`, of data for which `are_values` holds."""
+
+    def averaged(
+        self, regression: Regression, joint: FloatArray | None
+    ) -> tuple[Regression, FloatArray | None]:
+        """Over the coordinates."""
+        gaussian, solved = self.ep.gaussian, sparse.csc_array(regression.solved)
+        t, variance = regression.centre.size, regression.variance.copy()
+        size = t if joint is not None else _SOLVED
+        for start in range(0, t, size):
+            some = solved[:, start : start + size]
+            moved = gaussian.spread.solve(some.toarray())
+            variance[start : start + size] += some.multiply(moved).sum(axis=0)
+            if joint is not None:
+                joint = joint + some.T @ moved
+        centre = regression.centre + solved.T @ gaussian.mean
+        nothing = np.zeros((0, t))
+        return regression._replace(centre=centre, variance=variance, solved=nothing), joint
+
+
 def finite_rank_fit(prior: Prior, features: Features, sets: tuple[DataSet, ...]) -> FiniteRankFit:
-    """In closed form where all data are values."""
-    return (FiniteRankValues if are_values(sets, prior) else FiniteRankFit)(prior, features, sets)
+    """In closed form where all data are values; by a sparse precision where that is asked for."""
+    values = are_values(sets, prior)
+    if isinstance(features, VecchiaFeatures):
+        return (VecchiaValues if values else VecchiaFit)(prior, features, sets)
+    return (FiniteRankValues if values else FiniteRankFit)(prior, features, sets)

@@ -37,6 +37,7 @@ from pymc_skewgp._posterior import prior as priors
 from pymc_skewgp._posterior.features import EveryInput, finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import finite_rank_fit
 from pymc_skewgp._posterior.prior import DataSet, Prior
+from pymc_skewgp._posterior.vecchia import VecchiaFeatures
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, Seed
 
@@ -76,6 +77,8 @@ def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> fits.FunctionFit:
         prior, features = finite_rank_prior(prior, np.vstack([data.X for data in sets]))
         n = sum(data.values.size for data in sets)
         rank = features.rank * priors.n_functions(sets)
+        if isinstance(features, VecchiaFeatures):
+            return finite_rank_fit(prior, features, sets)
         if several or n > min(_ROWS_A_COORDINATE * rank, MOST_DENSE_ROWS):
             try:
                 return finite_rank_fit(prior, features, sets)

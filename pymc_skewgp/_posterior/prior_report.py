@@ -15,7 +15,7 @@ from pymc_skewgp._observations.observations import add_noise, as_matrix
 from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior import features as bases
 from pymc_skewgp._posterior.automatic import ApproximationLoss, loss_of_fit
-from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
+from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, VecchiaFit, finite_rank_fit
 from pymc_skewgp._posterior.prior import DataSet, Features, Prior, between_functions
 from pymc_skewgp._validation import FloatArray, as_count
 
@@ -78,7 +78,7 @@ class ReportsPrior:
         """
         if self.prior.approximation is None:
             return ApproximationLoss(0.0, 0.0, 0.0)
-        if not isinstance(self._fit, FiniteRankFit):
+        if not isinstance(self._fit, FiniteRankFit) or isinstance(self._fit, VecchiaFit):
             return None
         return loss_of_fit(self._fit, replace(self.prior, approximation=None))
 
@@ -147,7 +147,9 @@ def _report(posterior: Any, n_rows: int, seed: int) -> xr.Dataset:
     by_part = xr.concat([_of_part(posterior, part, features) for part in parts], dim=names)
     # EP's evidence on all rows, with these features and with twice as many.
     priors = [replace(exact, cov_func=bases.FiniteRankKernel(x)) for x in (features, twice)]
-    fits = [FiniteRankFit(*known, (data,)) for known in zip(priors, (features, twice), strict=True)]
+    fits: Any = [
+        finite_rank_fit(*known, (data,)) for known in zip(priors, (features, twice), strict=True)
+    ]
     rank = [features.rank, twice.rank]
     ranks = {
         "ep_log_evidence": xr.DataArray(

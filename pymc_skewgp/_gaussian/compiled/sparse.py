@@ -6,6 +6,17 @@ from pymc_skewgp._gaussian.compiled.rows import jit, jit_inner
 
 
 @jit()
+def solve(starts, rows, values, x):  # type: ignore[no-untyped-def]
+    """Solve R y = x in place, x of shape (d, N)."""
+    for j in range(starts.size - 1):
+        for k in range(x.shape[1]):
+            x[j, k] /= values[starts[j]]
+        for t in range(starts[j] + 1, starts[j + 1]):
+            for k in range(x.shape[1]):
+                x[rows[t], k] -= values[t] * x[j, k]
+
+
+@jit()
 def solve_transposed(starts, rows, values, x, first, stop):  # type: ignore[no-untyped-def]
     """Solve R' y = x in place from row `stop` down to `first`, x of shape (d, N).
 
@@ -21,32 +32,51 @@ def solve_transposed(starts, rows, values, x, first, stop):  # type: ignore[no-u
 
 @jit()
 def selected_inverse(starts, rows, values, out):  # type: ignore[no-untyped-def]
-    """Entries of P^-1 where R has entries, into `out`, from the last column to the first.
+    """Entries of P^-1 where R has entries, into `out`, from the last columns to the first.
 
-    With l = R_{>j, j} / R_jj, of Z = P^-1 the column below the diagonal is -Z_{>j, >j} l, and
-    Z_jj = 1 / R_jj^2 - l' Z_{>j, j}: all that this needs has been found before (Takahashi, Fagan &
-    Chin 1973; Erisman & Tinney 1975, doi:10.1145/360680.360704).
+    Columns J with entries in the same rows K below them are taken together. With
+    Y = R_KJ R_JJ^-1, of Z = P^-1 the block Z_KJ is -Z_KK Y, and Z_JJ = (R_JJ R_JJ')^-1 + Y' Z_KK Y:
+    all that this needs has been found before (Takahashi, Fagan & Chin 1973; Erisman & Tinney 1975,
+    doi:10.1145/360680.360704).
     """
     place = np.full(starts.size - 1, -1)
-    for j in range(starts.size - 2, -1, -1):
-        first, stop = starts[j], starts[j + 1]
-        pivot = values[first]
-        for t in range(first + 1, stop):
-            place[rows[t]] = t
-            out[t] = 0.0
-        for t in range(first + 1, stop):
-            k, share = rows[t], values[t] / pivot
-            out[t] -= share * out[starts[k]]
-            for s in range(starts[k] + 1, starts[k + 1]):
-                other = place[rows[s]]
-                if other >= 0:
-                    out[other] -= share * out[s]
-                    out[t] -= values[other] / pivot * out[s]
-        total = 1.0 / (pivot * pivot)
-        for t in range(first + 1, stop):
-            total -= values[t] / pivot * out[t]
-            place[rows[t]] = -1
-        out[first] = total
+    last = starts.size - 2
+    while last >= 0:
+        first, k = last, starts[last + 1] - starts[last] - 1
+        while first > 0:  # as long as the column before has the same rows, and this one
+            j = starts[first - 1]
+            if starts[first] - j != k + last - first + 2 or rows[j + 1] != first:
+                break
+            first -= 1
+        width, below = last - first + 1, rows[starts[last] + 1 : starts[last + 1]]
+        for i in range(k):
+            place[below[i]] = i
+        known = np.empty((k, k))
+        for i in range(k):
+            for s in range(starts[below[i]], starts[below[i] + 1]):
+                if place[rows[s]] >= 0:
+                    known[i, place[rows[s]]] = out[s]
+                    known[place[rows[s]], i] = out[s]
+        for i in range(k):
+            place[below[i]] = -1
+        # Y' above; below it the inverse of R_JJ', row by row.
+        solved = np.zeros((width, k + width))
+        for c in range(width - 1, -1, -1):
+            column = starts[first + c]
+            solved[c, :k] = values[column + width - c : column + width - c + k]
+            solved[c, k + c] = 1.0
+            for e in range(c + 1, width):
+                solved[c] -= values[column + e - c] * solved[e]
+            solved[c] /= values[column]
+        ratio = np.ascontiguousarray(solved[:, :k])
+        inverse = np.ascontiguousarray(solved[:, k:])
+        moved = np.dot(ratio, known)
+        own = np.dot(inverse, inverse.T) + np.dot(moved, ratio.T)
+        for c in range(width):
+            column = starts[first + c]
+            out[column : column + width - c] = own[c, c:]
+            out[column + width - c : column + width - c + k] = -moved[c]
+        last = first - 1
 
 
 @jit_inner()
