@@ -21,7 +21,7 @@ from pymc_skewgp._posterior.features import FunctionFeatures, finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, FiniteRankValues, are_values
 from pymc_skewgp._posterior.posterior import SkewGPPosterior, as_row_numbers
 from pymc_skewgp._posterior.prior import Approximation, DataSet, Prior, as_likelihood
-from pymc_skewgp._posterior.vecchia import VecchiaFeatures
+from pymc_skewgp._posterior.vecchia import Vecchia
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, Seed
 
@@ -245,6 +245,8 @@ class DistributedPosterior(SkewGPPosterior):
                 _refuse(f"{name}=", "leave it out, or pass NumPy arrays")
         if approximation is None:
             _refuse("the kernel as it is", "give SkewGP an approximation, such as Inducing(300)")
+        if isinstance(approximation, Vecchia):
+            _refuse("Vecchia", "take Inducing, or pass NumPy arrays")
         self._data = as_chunked_data(X, y, as_likelihood(likelihood))
         if isinstance(approximation, str):
             approximation = automatic(self._data.n_rows)
@@ -259,8 +261,6 @@ class DistributedPosterior(SkewGPPosterior):
     def _fit(self) -> FiniteRankFit:
         data, sets = self._data, (self._data.some,)
         prior, features = finite_rank_prior(self._prior, data.some.X)
-        if isinstance(features, VecchiaFeatures):
-            raise ApproximationError("Vecchia is not for rows as dask arrays: take Inducing.")
         # Of other likelihoods not all rows need be points where those are that came here.
         closed = isinstance(data.likelihood, Gaussian) and are_values(sets, prior)
         fit = (FiniteRankValues if closed else FiniteRankFit)(prior, features, sets, data)

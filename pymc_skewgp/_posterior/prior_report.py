@@ -263,7 +263,8 @@ def _warn(report: xr.Dataset) -> None:
     if reasons:
         warn(
             f"{report.attrs['approximation']} differs from the kernel as it is: "
-            f"{'; '.join(reasons)}. Raise the rank (of HSGP also c, of Vecchia m), or take a smoother kernel.",
+            f"{'; '.join(reasons)}. Raise the rank (of HSGP also c, of Vecchia m), or take a "
+            "smoother kernel.",
             PriorApproximationWarning,
             stacklevel=4,
         )
