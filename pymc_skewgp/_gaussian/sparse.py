@@ -73,7 +73,9 @@ class SparseCholesky:
         lower.sort_indices()
         place: IntArray = found.perm_c.astype(np.intp)
         self.place = place if known is None else place[known.place]
-        self.starts, self.rows = lower.indptr.astype(np.intp), lower.indices
+        rows: Any = lower.indices
+        self.rows: IntArray = rows
+        self.starts = lower.indptr.astype(np.intp)
         self.values = lower.data * np.repeat(np.sqrt(pivots), np.diff(lower.indptr))
         if known is not None and known.rows.size > self.rows.size:
             keys, own = _keys(known.starts, known.rows), _keys(self.starts, self.rows)

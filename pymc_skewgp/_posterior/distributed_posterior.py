@@ -21,6 +21,7 @@ from pymc_skewgp._posterior.features import FunctionFeatures, finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit, FiniteRankValues, are_values
 from pymc_skewgp._posterior.posterior import SkewGPPosterior, as_row_numbers
 from pymc_skewgp._posterior.prior import Approximation, DataSet, Prior, as_likelihood
+from pymc_skewgp._posterior.vecchia import Vecchia
 from pymc_skewgp._sun.sun import SUN
 from pymc_skewgp._validation import FloatArray, Seed
 
@@ -244,6 +245,8 @@ class DistributedPosterior(SkewGPPosterior):
                 _refuse(f"{name}=", "leave it out, or pass NumPy arrays")
         if approximation is None:
             _refuse("the kernel as it is", "give SkewGP an approximation, such as Inducing(300)")
+        if isinstance(approximation, Vecchia):
+            _refuse("Vecchia", "take Inducing, or pass NumPy arrays")
         self._data = as_chunked_data(X, y, as_likelihood(likelihood))
         if isinstance(approximation, str):
             approximation = automatic(self._data.n_rows)

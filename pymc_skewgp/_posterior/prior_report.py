@@ -52,8 +52,8 @@ class ReportsPrior:
         Has ``value``, ``std_error`` (of this estimate; of more than five nats only the size is
         known, and it is half of the value), and ``divergence``, the Kullback-Leibler
         divergence in nats of the noisy values, exact from approximate. 0 where the prior is the
-        kernel as it is. None where it is not known: rows on workers, and less than five rows a
-        coordinate up to 5000 rows, of which `prior_report` says more.
+        kernel as it is. None where it is not known: rows on workers, `Vecchia`, and less than five
+        rows a coordinate up to 5000 rows, of which `prior_report` says more.
 
         References
         ----------
@@ -105,7 +105,8 @@ class ReportsPrior:
             standard deviations; ``p_difference_mean`` and ``p_difference_max`` of labels; at each
             ``point`` ``p_exact``, ``p``, ``f_mean_exact``, ``f_mean`` (of several functions their
             values follow each other, and p is NaN). ``ep_log_evidence``: expectation
-            propagation's on all rows, with these features and with twice as many.
+            propagation's on all rows, with these features and with twice as many; of `Vecchia`
+            with twice as many neighbours.
             `plot_prior_report` draws it.
 
         Raises
@@ -256,13 +257,14 @@ def _warn(report: xr.Dataset) -> None:
         worst = str(report["part"].values[int(np.argmax(np.asarray(loss)))])
         reasons.append(f"its evidence is off by {float(loss.max()):.3f} nats a row ({worst})")
     if abs(gain) > _LARGEST_LOSS:
-        reasons.append(f"twice the rank changes EP's evidence by {gain:+.3f} nats a row")
+        reasons.append(f"twice as many features change EP's evidence by {gain:+.3f} nats a row")
     if off > _LARGEST_DIFFERENCE:
         reasons.append(f"probabilities of labels are off by {off:.3f} on average")
     if reasons:
         warn(
             f"{report.attrs['approximation']} differs from the kernel as it is: "
-            f"{'; '.join(reasons)}. Raise the rank (of HSGP also c), or take a smoother kernel.",
+            f"{'; '.join(reasons)}. Raise the rank (of HSGP also c, of Vecchia m), or take a "
+            "smoother kernel.",
             PriorApproximationWarning,
             stacklevel=4,
         )

@@ -149,7 +149,7 @@ class Vecchia:
         For m below 1.
     ApproximationError
         When the data come: for kernels that depend on more than three columns; for pseudo-points,
-        constraints and likelihoods of several functions.
+        constraints, likelihoods of several functions, and rows on the workers of a cluster.
 
     Notes
     -----
@@ -174,7 +174,7 @@ class Vecchia:
     ... )
     >>> posterior = gp.posterior(x, np.sin(x) > 0)
     >>> print(f"{posterior.log_marginal_likelihood.value:.0f}")
-    -72
+    -109
     """
 
     m: int = 20

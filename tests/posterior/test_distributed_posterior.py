@@ -145,3 +145,5 @@ def test_refusals_without_a_cluster():
             gp.posterior(*data, **options)
     with pytest.raises(sg.ApproximationError, match="the kernel as it is"):
         sg.SkewGP(cov_func=KERNEL, approximation=None).posterior(X, y)
+    with pytest.raises(sg.ApproximationError, match="Vecchia"):
+        sg.SkewGP(cov_func=KERNEL, approximation=sg.approximations.Vecchia(3)).posterior(X, y)
