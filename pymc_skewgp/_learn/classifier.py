@@ -75,7 +75,8 @@ class SkewGPClassifier(ClassifierMixin, estimator.ProcessEstimator):
         class), as scikit-learn has it.
     fit_intercept : bool, default True
         Whether f has a constant level, without pseudo-points. Far from all data the probability is
-        1/2 without it, and about the share of the class with it.
+        1/2 without it. With it, it is the share of the class a priori, from which the data move it
+        the more the more lengthscales they span.
     hyperparameters : {"auto", "maximize", "average"}, default "auto"
         "auto" averages with `ard`, a named kernel and at most 300 rows, and maximises otherwise,
         where classes are fitted together, and with pseudo-points or `warm_start`.
