@@ -94,6 +94,34 @@ def mean_and_spread(y):
     return model
 
 
+def scaled(name, lengthscale, scale):
+    """A function at thirty places, whose lengthscale and scale are random."""
+    kernel = scale**2 * pm.gp.cov.Matern52(1, lengthscale)
+    return pm.gp.Latent(cov_func=kernel).prior(name, PLACES)
+
+
+def scales(name):
+    """Priors of a lengthscale and a scale."""
+    return pm.InverseGamma(f"{name}ls", 5.0, 5.0), pm.HalfNormal(f"{name}eta", 1.5)
+
+
+def species_scaled(y):
+    """Softmax of three functions that have one lengthscale and one scale."""
+    with pm.Model() as model:
+        own = scales("")
+        logits = pm.math.stack([scaled(f"f{k}", *own) for k in range(3)], axis=1)
+        pm.Categorical("y", logit_p=logits, observed=pm.Data("data", y))
+    return model
+
+
+def mean_and_spread_scaled(y):
+    """A mean and a log standard deviation, each with a lengthscale and a scale."""
+    with pm.Model() as model:
+        f, g = (scaled(name, *scales(f"{name}_")) for name in "fg")
+        pm.Normal("y", f, pm.math.exp(g - 1.0), observed=pm.Data("data", y))
+    return model
+
+
 MODELS = {
     "random effects, Poisson": (poisson_effects, np.zeros(GROUP.size, int)),
     "AR, negative binomial": (counts_in_time, np.zeros(TIMES, int)),
@@ -101,6 +129,8 @@ MODELS = {
     "LKJ slopes, normal": (slopes, np.zeros(SLOPE_X.size)),
     "softmax": (species, np.zeros(len(PLACES), int)),
     "mean and log sd": (mean_and_spread, np.zeros(len(PLACES))),
+    "softmax, scales random": (species_scaled, np.zeros(len(PLACES), int)),
+    "mean and log sd, scales random": (mean_and_spread_scaled, np.zeros(len(PLACES))),
 }
 
 # Without hyperparameters draws are apart, and fewer do: of `integrate`.

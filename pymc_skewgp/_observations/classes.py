@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
-from scipy.special import log_softmax, ndtri, softmax
+from scipy.special import ndtri, softmax
 
 from pymc_skewgp import _validation as check
 from pymc_skewgp._gaussian import linalg
@@ -352,13 +352,20 @@ class Softmax(_Classes, ClosedFormSites):
         k = self.n_functions(y)
         chosen = np.eye(k)[y]
 
+        def below_largest(f: FloatArray) -> FloatArray:
+            x = np.ascontiguousarray(np.moveaxis(f, -1, 0))  # sums over few classes are slow
+            return x - x.max(axis=0)
+
         def log_prob(f: FloatArray) -> FloatArray:
-            found: FloatArray = (log_softmax(f, axis=-1) * chosen).sum(axis=-1)
-            return found
+            x = below_largest(f)
+            return np.choose(y, x) - np.log(np.exp(x).sum(axis=0))
 
         def slopes(f: FloatArray) -> tuple[FloatArray, FloatArray]:
-            p = softmax(f, axis=-1)
-            return chosen - p, p[..., :, None] * (p[..., None, :] - np.eye(k))
+            each = np.exp(below_largest(f))
+            p = np.moveaxis(each / each.sum(axis=0), 0, -1)
+            second = p[..., :, None] * p[..., None, :]
+            np.einsum("...kk->...k", second)[:] -= p
+            return chosen - p, second
 
         return FactorFunctions(log_prob, slopes)
 

@@ -10,8 +10,9 @@ integrated out given the others, :math:`c_2`, and drawn given these:
     P = I + F_1^\top \mathrm{diag}(\tau) F_1, \quad \beta = F_1^\top b
 
 (Rao-Blackwellisation; Casella & Robert 1996, doi:10.1093/biomet/83.1.81). Of the weights of joint
-draws those of :math:`c_2` are left, which come in mirrored pairs from EP's Gaussian, and some from
-the prior, which bounds the weights (Owen & Zhou 2000, doi:10.1080/01621459.2000.10473909).
+draws those of :math:`c_2` are left, which come in mirrored pairs from EP's Gaussian, from one of
+their marginal's mode where EP's is narrower than that or far off, and some from the prior, which
+bounds the weights (Owen & Zhou 2000, doi:10.1080/01621459.2000.10473909).
 """
 
 from dataclasses import dataclass, replace
@@ -38,6 +39,11 @@ _OF_PRIOR = 0.1
 _NOTHING = -1e300
 # Of a correlation matrix, which makes it regular; root of a diagonal that the identity is lost in.
 _RIDGE, _LARGE = 1e-15, 1e6
+# Newton steps to the mode of the marginal, halvings of one, what a step gains at least, and the
+# least precision of its Gaussian, beside the prior's of 1.
+_STEPS, _HALVINGS, _SHORT, _LEAST_BEND = 20, 10, 1e-3, 0.25
+# Deviations of EP's Gaussian that the mode is far off, and the share of its precision that is less.
+_FAR_OFF, _NARROW = 1.0, 0.7
 # Numbers of the precisions of draws at a time, which stay in the cache, and these at least; rows of
 # a triangle that is not halved.
 _AT_ONCE, _LEAST_DRAWS, _FEW = 2**17, 32, 4
@@ -51,14 +57,14 @@ class ConditionalPairs(DrawnInPairs):
     ----------
     block : SeveralBlock
         After EP.
-    others_of : CoordinateGaussian
-        EP's of the others.
+    others_of : tuple of CoordinateGaussian
+        EP's of the others, and one of their marginal's mode where EP's is unlike it.
     inner, others : ndarray of int
         Coordinates that are drawn given the others, and these.
     """
 
     block: SeveralBlock
-    others_of: CoordinateGaussian
+    others_of: tuple[CoordinateGaussian, ...]
     inner: IntArray
     others: IntArray
 
@@ -83,17 +89,23 @@ class ConditionalPairs(DrawnInPairs):
 
     def pairs(self, points: FloatArray) -> Pairs:
         """See `DrawnInPairs`."""
-        m, q = self.others.size, self.others_of
+        m, k = self.others.size, len(self.others_of)
         white, inner = ndtri(points[:m]), ndtri(points[m:-2])
-        off = np.where(points[-2] < _OF_PRIOR, white, q.spread @ white)
-        centre = np.where(points[-2] < _OF_PRIOR, 0.0, q.mean[:, None])
+        # Of each Gaussian as many draws as of the others; the last are of the prior.
+        part = np.floor((points[-2] - _OF_PRIOR) / (1.0 - _OF_PRIOR) * k)
+        off, centre = white.copy(), np.zeros(white.shape)
+        for i, q in enumerate(self.others_of):
+            own = part == i
+            off[:, own], centre[:, own] = q.spread @ white[:, own], q.mean[:, None]
         both = np.hstack([centre + off, centre - off])
-        c, log_evidence = self._given(both, np.hstack([inner, -inner]))
-        log_ratio = q.log_over_prior(both)
-        of_both = np.logaddexp(np.log1p(-_OF_PRIOR) + log_ratio, np.log(_OF_PRIOR))
-        return Pairs(*np.hsplit(c, 2), *np.split(log_evidence - of_both, 2))
+        c, log_evidence = self.given(both, np.hstack([inner, -inner]))
+        log_share = np.log((1.0 - _OF_PRIOR) / k)
+        of_all = np.full(both.shape[1], np.log(_OF_PRIOR))
+        for q in self.others_of:
+            of_all = np.logaddexp(of_all, log_share + q.log_over_prior(both))
+        return Pairs(*np.hsplit(c, 2), *np.split(log_evidence - of_all, 2))
 
-    def _given(self, others: FloatArray, white: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def given(self, others: FloatArray, white: FloatArray) -> tuple[FloatArray, FloatArray]:
         """All coordinates of draws of the others, as columns, and log evidences given these."""
         r, n_draws = self.inner.size, others.shape[1]
         c, logs = np.empty((r + self.others.size, n_draws)), np.empty(n_draws)
@@ -179,7 +191,84 @@ def conditional_pairs(block: SeveralBlock, gaussian: CoordinateGaussian) -> Cond
     # Of these alone: a root of the precision of their marginal.
     chol = np.linalg.cholesky(np.linalg.inv(spread @ spread.T))
     of_others = CoordinateGaussian(gaussian.mean[others], chol)
-    return ConditionalPairs(block, of_others, inner, others)
+    found = ConditionalPairs(block, (of_others,), inner, others)
+    mode = _Marginal(found).unlike(of_others)
+    return found if mode is None else replace(found, others_of=(of_others, mode))
+
+
+class _Marginal:
+    """Log density of :math:`c_2`, the rest integrated out.
+
+    Its derivatives are by the identities of Fisher and of Louis (1982,
+    doi:10.1111/j.2517-6161.1982.tb01203.x): slopes of log p in the other predictors are quadratic
+    in the first one, which is Gaussian given these.
+    """
+
+    def __init__(self, pairs: ConditionalPairs) -> None:
+        self._pairs, self._block = pairs, pairs.block
+        factor, k = pairs.block.predictors.rows(), pairs.block.width
+        self._of_others = factor[:, pairs.others].reshape(-1, k, pairs.others.size)
+        self._rows = factor[pairs.block.gaussian_in :: k][:, pairs.inner]
+
+    def at(self, c: FloatArray) -> tuple[float, FloatArray]:
+        """Its value, but for a constant, and all coordinates, the others at their mean."""
+        found, log_evidence = self._pairs.given(c[:, None], np.zeros((len(self._rows[0]), 1)))
+        return float(log_evidence[0] - 0.5 * c @ c), found[:, 0]
+
+    def slopes(self, found: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Gradient, and minus the second derivatives, where `found` are those coordinates."""
+        place, k = self._block.gaussian_in, self._block.width
+        c, others = found[self._pairs.others], [i for i in range(k) if i != place]
+        middle = (self._block.predictors.rows() @ found).reshape(-1, k)
+        bend = self._block.expansion(middle.reshape(1, -1))[2]
+        root = self._rows @ _factorised(self._rows, bend)[0][0]
+        cov = root @ root.T
+        step = np.sqrt(3.0 * cov.diagonal())
+        eta = np.repeat(middle[None], 3, axis=0)
+        eta[:, :, place] += step * np.array([[-1.0], [0.0], [1.0]])
+        first, second = self._block.slopes(eta)
+        shares = np.array([1.0, 4.0, 1.0]) / 6.0  # of three nodes of Gauss and Hermite
+        rows = self._of_others[:, others]
+        gradient = np.einsum("s,sni,nip->p", shares, first[:, :, others], rows) - c
+        own = np.einsum("s,snij->nij", shares, second[:, :, others][..., others])
+        bends = np.eye(c.size) - np.einsum("nip,nij,njq->pq", rows, own, rows)
+        # How slopes go with the first predictor, and with its square.
+        along = second[:, :, others, place]
+        bow = (along[2] - along[0]) / (2.0 * np.maximum(step, 1e-300)[:, None])
+        tilt, bow = (np.einsum("ni,nip->np", x, rows) for x in (along[1], bow))
+        return gradient, bends - tilt.T @ cov @ tilt - 0.5 * bow.T @ cov**2 @ bow
+
+    def unlike(self, q: CoordinateGaussian) -> CoordinateGaussian | None:
+        """The Gaussian of its curvature at its mode, where q is narrower or far from it.
+
+        EP's is where a mean goes with its standard deviation: values that are equal at one place
+        have a spike between them, which no Gaussian of both is like. None else, and where there are
+        no numbers.
+        """
+        c = q.mean
+        value, found = self.at(c)
+        for i in range(_STEPS):
+            gradient, bends = self.slopes(found)
+            if not (np.isfinite(value) and np.isfinite(bends).all()):
+                return None
+            if i == 0 and np.abs(q.spread.T @ gradient).max() < _FAR_OFF:
+                narrow = np.linalg.eigvalsh(q.spread.T @ bends @ q.spread)[0] < _NARROW
+                if not narrow:
+                    return None
+            values, vectors = np.linalg.eigh(bends)
+            values = np.maximum(values, _LEAST_BEND)
+            step = vectors @ ((vectors.T @ gradient) / values)
+            if step @ gradient < _SHORT:
+                break
+            for _ in range(_HALVINGS):
+                trial, moved = self.at(c + step)
+                if trial > value:
+                    break
+                step *= 0.5
+            else:
+                break
+            c, value, found = c + step, trial, moved
+        return CoordinateGaussian(c, np.linalg.cholesky((vectors * values) @ vectors.T))
 
 
 # Pairs under factors of several predictors weigh less alike: so many times as many take less time

@@ -269,6 +269,11 @@ class SeveralBlock(GroupBlock):
         place = self.gaussian_in
         return self._sites.log_prob(eta), first[..., place], bends[..., place, place]
 
+    def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Gradient of log p and its second derivatives, at predictors (..., n, K)."""
+        first, bends = self._sites.slopes_at(eta)
+        return first, -bends
+
     def place(self, mean: FloatArray, spread: FloatArray) -> None:
         """Find the marginals of N(mean, spread spread')."""
         self.set_marginals(self.predictors.rows() @ mean, self.predictors.covariances(spread))

@@ -13,9 +13,11 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pymc.exceptions import UndefinedMomentException
 from pymc.logprob.utils import ParameterValueError
-from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.graph.utils import MethodNotDefined
 from pytensor.scan.op import Scan
+from pytensor.tensor.subtensor import Subtensor, get_constant_idx
 
 from pymc_skewgp._errors import DrawOverflowWarning, warn
 from pymc_skewgp._gaussian.weights import IntArray
@@ -123,11 +125,13 @@ class SiteFunctions:
         found._parameters = parameters
         return found
 
-    def _compiled(self, output: Any) -> Any:
+    def _compiled(self, output: Any, blocks: Sequence[Any] = ()) -> Any:
+        y, block, *parameters = self._inputs
+        inputs = [y, *(blocks or [block]), *parameters]
         if self._compile_kwargs is None:
-            return plain_function(self._inputs, output)
+            return plain_function(inputs, output)
         options = {"on_unused_input": "ignore", **self._compile_kwargs}
-        return pytensor.function(self._inputs, output, **options)
+        return pytensor.function(inputs, output, **options)
 
     @_kept
     def _log_prob_graph(self) -> Any:
@@ -185,8 +189,50 @@ class SiteFunctions:
         except _NO_GRADIENT:
             return None
 
+    @_kept
+    def _slopes_apart(self) -> Any:
+        """Those of several predictors at a block of each; None where they do not stand apart.
+
+        By one block of all, derivatives were mostly of how it is taken apart.
+        """
+        k = self.graph.width
+        if not 1 < k <= _MOST_ROWS:
+            return None
+        whole = inlined(self.graph.log_prob)
+        found = _taken_apart(whole, self.graph.eta, k)
+        if found is None:
+            return None
+        parts, whole = found
+        blocks = [pt.matrix("eta", dtype="float64", shape=(None, *x.type.shape)) for x in parts]
+        total = vectorize_graph(whole, dict(zip(parts, blocks, strict=True))).sum()
+        try:
+            first = pytensor.grad(total, blocks)
+            rows = [
+                pytensor.grad(x.sum(), blocks[i:], disconnected_inputs="ignore")
+                for i, x in enumerate(first)
+            ]
+            return self._compiled([*first, *(x for row in rows for x in row)], blocks)
+        except _NO_GRADIENT:
+            return None
+
+    def _by_parts(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        k = self.graph.width
+        places = np.triu_indices(k)
+
+        def each(block: FloatArray) -> FloatArray:
+            parts = np.ascontiguousarray(block.reshape(len(block), -1, k).transpose(2, 0, 1))
+            return np.stack(self._slopes_apart(y, *parts, *self._parameters))
+
+        found = _by_blocks(each, eta, leading=(k + places[0].size,), width=k)
+        second = np.empty((*found.shape[1:], k, k))
+        for i, j, own in zip(*places, found[k:], strict=True):
+            second[..., i, j] = second[..., j, i] = own
+        return np.moveaxis(found[:k], 0, -1).reshape(eta.shape), second
+
     def slopes(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Its first and second derivatives in eta_i; see `SitesGiven` for several predictors."""
+        if self._slopes_apart is not None:
+            return self._by_parts(y, eta)
         function, k = self._slopes, self.graph.width
         if k > 1:
             if function is None and k > _MOST_ROWS:
@@ -462,6 +508,21 @@ class SiteFunctions:
         """Values given predictors of any shape, or (..., K), of a distribution of one value."""
         each = eta[..., None] if self.graph.width == 1 else eta
         return np.asarray(self.draws(each, rng)[..., 0], dtype=np.float64)
+
+
+def _taken_apart(graph: Any, eta: Any, k: int) -> tuple[list[Any], Any] | None:
+    """Vectors in the places of ``eta[i::k]``, and a graph of them; None where it needs all."""
+    size = eta.type.shape[0]
+    parts = [pt.vector("eta", dtype="float64", shape=(size and size // k,)) for _ in range(k)]
+    found = {}
+    for node in io_toposort([eta], [graph]):
+        if eta in node.inputs and isinstance(node.op, Subtensor):
+            (index,) = get_constant_idx(node.op.idx_list, node.inputs, allow_partial=True)
+            if not isinstance(index, slice) or index.step != k:
+                return None
+            found[node.outputs[0]] = parts[index.start or 0]
+    whole = graph_replace([graph], found, strict=False)[0]
+    return None if eta in set(ancestors([whole])) else (parts, whole)
 
 
 def _by_blocks(

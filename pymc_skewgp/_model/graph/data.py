@@ -14,6 +14,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
 
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.distribution_graph import distribution_graph
@@ -23,7 +24,7 @@ from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.ops.plain_mode import softplus
 from pymc_skewgp._observations import sites as factors
 from pymc_skewgp._observations.binary import BinomialProbit, logistic_with_slope
-from pymc_skewgp._observations.classes import MultinomialProbit
+from pymc_skewgp._observations.classes import MultinomialProbit, Softmax
 from pymc_skewgp._observations.likelihood import Data, Likelihood, as_derivative
 from pymc_skewgp._observations.observations import Observations, as_matrix, equal_rows
 from pymc_skewgp._observations.weighted import Weighted, as_weights, weighted_observations
@@ -692,7 +693,8 @@ class RecognisedFamily:
         """See `SiteFamily`."""
         sites = self._functions.at(y, parameters)
         if self._known is None:
-            self._known = np.array(y), canonical(sites)
+            recognised = canonical if sites.width == 1 else softmax_sites
+            self._known = np.array(y), recognised(sites)
         seen, found = self._known
         return sites if found is None or not np.array_equal(seen, y) else found
 
@@ -721,6 +723,32 @@ def canonical(sites: factors.SitesGiven) -> factors.SitesGiven | None:
         if (off <= _ROUND_OFF * size).all() and (n >= 0.0).all():
             return found
     return None
+
+
+def softmax_sites(sites: factors.SitesGiven) -> factors.SitesGiven | None:
+    """Sites of classes, whose predictors are the logits, where their values are those of such."""
+    n, k = sites.size, sites.width
+    eta = np.random.default_rng(_SEED).uniform(-_FARTHEST, _FARTHEST, (_TRIED, n, k))
+    # Where one class is all but certain, log p has no digits left in PyMC's graph.
+    eta *= np.geomspace(0.01, 1.0, _TRIED)[:, None, None]
+    values = sites.log_prob(eta.reshape(_TRIED, -1))
+    each = log_softmax(eta, axis=-1)
+    near = np.abs(each - values[..., None]) <= _ROUND_OFF * (1.0 + np.abs(each))
+    label = near.all(axis=0)
+    if (label.sum(axis=1) != 1).any():
+        return None
+    functions = Softmax(n_classes=k).functions(label.argmax(axis=1))
+
+    def of_matrix(eta: FloatArray) -> FloatArray:
+        return eta.reshape(*eta.shape[:-1], n, k)
+
+    def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        first, second = functions.slopes(of_matrix(eta))
+        return first.reshape(eta.shape), second
+
+    return factors.SitesGiven(
+        n, lambda eta: functions.log_prob(of_matrix(eta)), slopes, log_concave=True, width=k
+    )
 
 
 def _rounded(x: Any) -> FloatArray:

@@ -21,7 +21,8 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.sparse.variable import SparseVariable
-from pytensor.tensor.random.basic import MvNormalRV, NormalRV
+from pytensor.tensor.random.basic import CategoricalRV, MvNormalRV, NormalRV
+from pytensor.tensor.special import Softmax, log_softmax
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
@@ -107,8 +108,23 @@ def log_density_of(model: pm.Model, rv: Any) -> Any:
         known = _car_log_density(model.rvs_to_values[rv], *inputs[2:])
         if known is not None:
             return known
+    if isinstance(rv.owner.op, CategoricalRV):
+        known = _class_log_density(model.rvs_to_values[rv], inputs[-1])
+        if known is not None:
+            return known
     given = rv.owner.clone_with_new_inputs(inputs, strict=False).outputs[rv.owner.outputs.index(rv)]
     return pm.logp(given, model.rvs_to_values[rv], warn_rvs=False)
+
+
+def _class_log_density(value: Any, p: Any) -> Any:
+    """Of a softmax, where PyMC takes the logarithm of what may be 0; None for other p."""
+    op = getattr(p.owner, "op", None)
+    if not isinstance(op, Softmax) or op.axis not in (-1, p.type.ndim - 1, (p.type.ndim - 1,)):
+        return None
+    each = log_softmax(p.owner.inputs[0], axis=-1)
+    chosen = pt.eq(value[..., None], pt.arange(each.shape[-1]))
+    found = pt.switch(chosen, each, 0.0).sum(axis=-1)
+    return pt.switch(chosen.any(axis=-1), found, -np.inf)
 
 
 def _car_log_density(value: Any, mu: Any, W: Any, alpha: Any, tau: Any, valid: Any) -> Any:

@@ -6,7 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from scipy import stats
-from scipy.special import expit, gammaln
+from scipy.special import expit, gammaln, log_softmax
 from scipy.stats import bernoulli, binom, poisson
 
 from pymc_skewgp import NotSitesError, SkewGP
@@ -292,6 +292,68 @@ def test_canonical_sites_are_recognised(name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_are_not(name):
     assert not _sites(OTHERS[name]).log_concave
+
+
+def _of_three(observed):
+    with pm.Model() as model:
+        observed(pm.Normal("f", shape=(5, 3)))
+    known = sites_of_data(sites_of(model, model["y"], [model["f"]], several=True))
+    return known.family.at(known.y.eval(), ())
+
+
+LABELS = np.array([0, 2, 1, 1, 0])
+
+
+@pytest.mark.parametrize("of_logits", [True, False])
+def test_classes_by_a_softmax_are_recognised(of_logits):
+    """Far out as well, where PyMC takes the logarithm of 0."""
+
+    def observed(f):
+        by = {"logit_p": f} if of_logits else {"p": pm.math.softmax(f, axis=-1)}
+        pm.Categorical("y", **by, observed=LABELS)
+
+    sites = _of_three(observed)
+    assert sites.log_concave
+    x = (
+        np.random.default_rng(0).normal(size=(4, 5, 3))
+        * np.array([1, 10, 100, 1000])[:, None, None]
+    )
+    wanted = log_softmax(x, axis=-1)[:, np.arange(5), LABELS]
+    # Round-off of differences of predictors.
+    np.testing.assert_allclose(sites.log_prob(x.reshape(4, -1)), wanted, rtol=1e-13, atol=1e-13)
+    first, second = sites.slopes(x.reshape(4, -1))
+    p = np.exp(log_softmax(x, axis=-1))
+    np.testing.assert_allclose(first.reshape(x.shape), np.eye(3)[LABELS] - p, atol=1e-14)
+    outer = p[..., None] * p[..., None, :] - p[..., None] * np.eye(3)
+    np.testing.assert_allclose(second, outer, atol=1e-14)
+
+
+def test_other_classes_are_not():
+    def observed(f):
+        pm.Categorical("y", p=0.9 * pm.math.softmax(f, axis=-1) + 0.1 / 3, observed=LABELS)
+
+    assert not _of_three(observed).log_concave
+
+
+def test_slopes_of_several_predictors():
+    """Of a mean and a log standard deviation, by hand."""
+    y = np.array([0.3, -1.0, 2.0])
+    with pm.Model() as model:
+        f, g = pm.Normal("f", shape=3), pm.Normal("g", shape=3)
+        pm.Normal("y", f, pm.math.exp(g), observed=y)
+    known = sites_of_data(sites_of(model, model["y"], [model["f"], model["g"]], several=True))
+    sites = known.family.at(known.y.eval(), ())
+    x = np.random.default_rng(0).normal(size=(4, 3, 2))
+    f, g = sites.gaussian_in, 1 - sites.gaussian_in  # their order is that in the graph
+    off, precision = y - x[..., f], np.exp(-2.0 * x[..., g])
+    first, second = sites.slopes(x.reshape(4, -1))
+    near = {"rtol": 1e-12, "atol": 1e-12}  # round-off
+    np.testing.assert_allclose(first.reshape(x.shape)[..., f], off * precision, **near)
+    np.testing.assert_allclose(first.reshape(x.shape)[..., g], off**2 * precision - 1.0, **near)
+    np.testing.assert_allclose(second[..., f, f], -precision, **near)
+    np.testing.assert_allclose(second[..., f, g], -2.0 * off * precision, **near)
+    np.testing.assert_allclose(second[..., g, g], -2.0 * off**2 * precision, **near)
+    np.testing.assert_array_equal(second, second.swapaxes(-1, -2))
 
 
 def test_data_that_are_exchanged_have_sites_of_their_own():
