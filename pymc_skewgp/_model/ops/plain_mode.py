@@ -104,7 +104,9 @@ class PlainLinker(PerformLinker):
         self, input_storage: Any = None, output_storage: Any = None, storage_map: Any = None
     ) -> Any:
         """See ``PerformLinker``."""
-        made = super().make_all(input_storage, output_storage, storage_map)
+        # What is left of operations with graphs of their own PyTensor would compile in C.
+        with config.change_flags(cxx=""):
+            made = super().make_all(input_storage, output_storage, storage_map)
         function, inputs, outputs, thunks, nodes = made
         # A choice between branches asks PyTensor's own thunks what is computed already.
         if any(getattr(thunk, "lazy", False) for thunk in thunks):

@@ -7,9 +7,11 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.conditional.op import ifelse
 from pytensor.graph.replace import vectorize_graph
+from pytensor.link.c.op import COp
 from scipy.special import log_expit
 
 from pymc_skewgp._model.ops.plain_mode import (
@@ -199,3 +201,15 @@ def test_a_small_probability_under_a_name_is_stable():
     block, values = pt.dmatrix("block"), np.array([[24.1, 30.0, 1.0], [-2.0, 35.0, -40.0]])
     found = plain_function([block], vectorize_graph(inlined(graph), {eta: block}))(values)
     np.testing.assert_allclose(found, log_expit(values * [-1, -1, 1]), rtol=1e-13)  # round-off
+
+
+def test_graphs_within_operations_are_not_compiled_in_c(monkeypatch):
+    """A second or two of g++ for each operation within, in every new folder of caches."""
+
+    def refuse(*_, **__):
+        raise AssertionError("C")
+
+    monkeypatch.setattr(COp, "make_c_thunk", refuse)
+    x = pt.vector("x")
+    total = OpFromGraph([x], [pt.max(x) + pt.sum(x**2)])
+    assert plain_function([x], total(x))(np.array([1.0, 3.0])) == 13.0
