@@ -25,6 +25,8 @@ def serve(address: str) -> None:
     """Fork a kernel for every request, until the process that started this one closes its side."""
     os.environ["JPY_PARENT_PID"] = str(os.getpid())
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    # Pages are compiled by numba: g++ takes a second or two for each constant that PyTensor folds.
+    os.environ["PYTENSOR_FLAGS"] = os.environ.get("PYTENSOR_FLAGS", "") + ",cxx="
     # Who forks has one thread: those of linear algebra and of Arrow's allocator are not started.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
