@@ -44,8 +44,7 @@ from pymc_skewgp._errors import (
     TooManyRowsError,
     UnnormalizedPriorWarning,
 )
-from pymc_skewgp._gaussian.truncated import mvn_logcdf, truncated_mvn
-from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
+from pymc_skewgp._gaussian.truncated import TruncatedDraws, mvn_logcdf, truncated_mvn
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn.hyperparameters import find_hyperparameters, maximize_frechet_bound
 from pymc_skewgp._learn.integrate import correct, integrate

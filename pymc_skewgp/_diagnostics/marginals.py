@@ -15,8 +15,14 @@ from xarray import DataArray, Dataset, DataTree
 
 from pymc_skewgp._observations.likelihood import Moments
 from pymc_skewgp._observations.probability import Probability
-from pymc_skewgp._posterior.draw_summary import FEW_DRAWS, mean_error, no_error, summary_of_draws
-from pymc_skewgp._posterior.output import LatentMarginals, as_columns
+from pymc_skewgp._posterior.output import (
+    FEW_DRAWS,
+    LatentMarginals,
+    as_columns,
+    mean_error,
+    no_error,
+    summary_of_draws,
+)
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray, as_generator, as_real_array
 

@@ -24,8 +24,7 @@ from pymc_skewgp._gaussian import escalation
 from pymc_skewgp._gaussian import weights as w
 from pymc_skewgp._gaussian.blocks.rows import RowSites
 from pymc_skewgp._gaussian.pairs import DrawnInPairs, picked
-from pymc_skewgp._gaussian.truncated import warn_of_few
-from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
+from pymc_skewgp._gaussian.truncated import TruncatedDraws, warn_of_few
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 

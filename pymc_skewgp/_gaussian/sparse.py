@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 
 from pymc_skewgp._errors import NotPositiveDefiniteError
-from pymc_skewgp._gaussian.compiled import sparse as loops
+from pymc_skewgp._gaussian.compiled.rows import jit, jit_inner
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
@@ -88,7 +88,7 @@ class SparseCholesky:
         """P^-1 x."""
         found = np.empty((self.place.size, x.size // self.place.size))
         found[self.place] = x.reshape(found.shape)
-        loops.solve(self.starts, self.rows, self.values, found)
+        _solve(self.starts, self.rows, self.values, found)
         self.draw_part(found, 0, len(found))
         return found[self.place].reshape(x.shape)
 
@@ -104,12 +104,12 @@ class SparseCholesky:
         Those from `stop` on are known; the `n_sums` rows after all of them are of the caller's, 0
         at first.
         """
-        loops.solve_transposed(self.starts, self.rows, self.values, draws, first, stop)
+        _solve_transposed(self.starts, self.rows, self.values, draws, first, stop)
 
     @cached_property
     def _inverse(self) -> FloatArray:
         found = np.empty(self.values.size)
-        loops.selected_inverse(self.starts, self.rows, self.values, found)
+        _selected_inverse(self.starts, self.rows, self.values, found)
         return found
 
     def entries(self, rows: IntArray, columns: IntArray) -> FloatArray:
@@ -121,7 +121,7 @@ class SparseCholesky:
     def covariances(self, columns: IntArray, starts: IntArray, values: FloatArray) -> FloatArray:
         """Of each entry A_ij, row by row, c_j's covariance with predictor i; `starts` of rows."""
         found, known = np.empty(values.size), (self.starts, self.rows, self._inverse)
-        loops.covariances(*known, self.place[columns], starts, values, found)
+        _covariances(*known, self.place[columns], starts, values, found)
         return found
 
 
@@ -402,3 +402,108 @@ class FieldGaussian(CoordinateGaussian):
         ratio += (gram @ self.mean - self.sums.pull) @ coordinates
         ratio += self.prior.half_square(self.mean) - self.half_log_det
         return np.asarray(ratio)
+
+
+# Loops over the columns of R: solves, and parts of P^-1.
+
+
+@jit()
+def _solve(starts, rows, values, x):  # type: ignore[no-untyped-def]
+    """Solve R y = x in place, x of shape (d, N)."""
+    for j in range(starts.size - 1):
+        for k in range(x.shape[1]):
+            x[j, k] /= values[starts[j]]
+        for t in range(starts[j] + 1, starts[j + 1]):
+            for k in range(x.shape[1]):
+                x[rows[t], k] -= values[t] * x[j, k]
+
+
+@jit()
+def _solve_transposed(starts, rows, values, x, first, stop):  # type: ignore[no-untyped-def]
+    """Solve R' y = x in place from row `stop` down to `first`, x of shape (d, N).
+
+    Rows from `stop` on hold y already. The diagonal comes first in each column.
+    """
+    for j in range(stop - 1, first - 1, -1):
+        for t in range(starts[j] + 1, starts[j + 1]):
+            for k in range(x.shape[1]):
+                x[j, k] -= values[t] * x[rows[t], k]
+        for k in range(x.shape[1]):
+            x[j, k] /= values[starts[j]]
+
+
+@jit()
+def _selected_inverse(starts, rows, values, out):  # type: ignore[no-untyped-def]
+    """Entries of P^-1 where R has entries, into `out`, from the last columns to the first.
+
+    Columns J with entries in the same rows K below them are taken together. With
+    Y = R_KJ R_JJ^-1, of Z = P^-1 the block Z_KJ is -Z_KK Y, and Z_JJ = (R_JJ R_JJ')^-1 + Y' Z_KK Y:
+    all that this needs has been found before (Takahashi, Fagan & Chin 1973; Erisman & Tinney 1975,
+    doi:10.1145/360680.360704).
+    """
+    place = np.full(starts.size - 1, -1)
+    last = starts.size - 2
+    while last >= 0:
+        first, k = last, starts[last + 1] - starts[last] - 1
+        while first > 0:  # as long as the column before has the same rows, and this one
+            j = starts[first - 1]
+            if starts[first] - j != k + last - first + 2 or rows[j + 1] != first:
+                break
+            first -= 1
+        width, below = last - first + 1, rows[starts[last] + 1 : starts[last + 1]]
+        for i in range(k):
+            place[below[i]] = i
+        known = np.empty((k, k))
+        for i in range(k):
+            for s in range(starts[below[i]], starts[below[i] + 1]):
+                if place[rows[s]] >= 0:
+                    known[i, place[rows[s]]] = out[s]
+                    known[place[rows[s]], i] = out[s]
+        for i in range(k):
+            place[below[i]] = -1
+        # Y' above; below it the inverse of R_JJ', row by row.
+        solved = np.zeros((width, k + width))
+        for c in range(width - 1, -1, -1):
+            column = starts[first + c]
+            solved[c, :k] = values[column + width - c : column + width - c + k]
+            solved[c, k + c] = 1.0
+            for e in range(c + 1, width):
+                solved[c] -= values[column + e - c] * solved[e]
+            solved[c] /= values[column]
+        ratio = np.ascontiguousarray(solved[:, :k])
+        inverse = np.ascontiguousarray(solved[:, k:])
+        moved = np.dot(ratio, known)
+        own = np.dot(inverse, inverse.T) + np.dot(moved, ratio.T)
+        for c in range(width):
+            column = starts[first + c]
+            out[column : column + width - c] = own[c, c:]
+            out[column + width - c : column + width - c + k] = -moved[c]
+        last = first - 1
+
+
+@jit_inner()
+def _entry(starts, rows, inverse, i, j):  # type: ignore[no-untyped-def]
+    """One entry of P^-1, by bisection in the column of the smaller index."""
+    column, row = min(i, j), max(i, j)
+    low, high = starts[column], starts[column + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle] < row:
+            low = middle + 1
+        else:
+            high = middle
+    return inverse[low]
+
+
+@jit()
+def _covariances(starts, rows, inverse, where, first, values, out):  # type: ignore[no-untyped-def]
+    """Of each entry A_ij the covariance of c_j with the predictor A_i c, into `out`.
+
+    Entries of row i are first[i] to first[i + 1], of the variables `where` in the order of R.
+    """
+    for i in range(first.size - 1):
+        for s in range(first[i], first[i + 1]):
+            total = 0.0
+            for t in range(first[i], first[i + 1]):
+                total += values[t] * _entry(starts, rows, inverse, where[s], where[t])
+            out[s] = total

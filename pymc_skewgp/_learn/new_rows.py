@@ -32,8 +32,7 @@ from pymc_skewgp._model.distributions.unified_skew_normal import (
 from pymc_skewgp._model.gp.latent_draws import data_as_sampled, posterior_draws, values_of
 from pymc_skewgp._model.ops.densities import sun_given, sun_of_process
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
-from pymc_skewgp._posterior.draw_summary import summary_of_draws
-from pymc_skewgp._posterior.output import as_datatree
+from pymc_skewgp._posterior.output import as_datatree, summary_of_draws
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 

@@ -25,8 +25,7 @@ from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt, data_of_model
 from pymc_skewgp._model.graph.collapsed import is_wrapped
 from pymc_skewgp._observations.likelihood import Likelihood
-from pymc_skewgp._posterior.draw_summary import highest_density
-from pymc_skewgp._posterior.output import as_probabilities
+from pymc_skewgp._posterior.output import as_probabilities, highest_density
 from pymc_skewgp._posterior.posterior import MOST_DENSE_ROWS, DataOfOneKind, SkewGPPosterior
 from pymc_skewgp._validation import Seed, as_count, as_generator
 

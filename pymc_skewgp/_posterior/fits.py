@@ -13,7 +13,7 @@ from pymc_skewgp._gaussian import escalation, linalg, truncated
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside, refuse_contradictory_constraints
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
 from pymc_skewgp._gaussian.covariance import predictor_covariance
-from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
+from pymc_skewgp._gaussian.truncated import TruncatedDraws
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     IntArray,

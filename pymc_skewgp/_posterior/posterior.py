@@ -18,7 +18,7 @@ from xarray import DataTree
 
 from pymc_skewgp import _validation as check
 from pymc_skewgp._errors import ApproximationError
-from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
+from pymc_skewgp._gaussian.truncated import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, normalized_weights
 from pymc_skewgp._limits import (
     FUNCTION_BUFFERS,

@@ -45,7 +45,7 @@ from pymc_skewgp._gaussian.ep import EPResult, cavities, ep_cov_gradient, fit_fa
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient
 from pymc_skewgp._gaussian.modes import Target
 from pymc_skewgp._gaussian.pairs import PairProposal, pair_proposal
-from pymc_skewgp._gaussian.truncated_draws import TruncatedDraws
+from pymc_skewgp._gaussian.truncated import TruncatedDraws
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.sites import SitesGiven, support_jumps

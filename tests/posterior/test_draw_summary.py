@@ -10,7 +10,7 @@ import pytest
 from scipy.signal import lfilter
 from scipy.stats import norm
 
-from pymc_skewgp._posterior.draw_summary import (
+from pymc_skewgp._posterior.output import (
     averages,
     averages_by_batches,
     batch_numbers,

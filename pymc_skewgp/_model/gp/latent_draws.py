@@ -32,14 +32,14 @@ from pymc_skewgp._observations.observations import stacked
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior import output
 from pymc_skewgp._posterior.conditioning import Conditioning, process_given
-from pymc_skewgp._posterior.draw_summary import (
+from pymc_skewgp._posterior.draws_with_evidence import Case, draws_of_many
+from pymc_skewgp._posterior.output import (
     averages,
     averages_by_batches,
     batch_numbers,
     deviation,
     summary_of_draws,
 )
-from pymc_skewgp._posterior.draws_with_evidence import Case, draws_of_many
 from pymc_skewgp._posterior.prior import DataSet, n_functions, sites_of, units_of
 from pymc_skewgp._sun.parameters import SunParameters, draws_beyond
 from pymc_skewgp._validation import FloatArray, as_count
