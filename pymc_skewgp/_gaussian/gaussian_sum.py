@@ -231,11 +231,13 @@ def _distinct(found: Parts) -> list[int]:
 _REACH, _SCAN, _OUT = 8.0, np.linspace(-6.0, 6.0, 1025), 6.0 * 1.1 ** np.arange(1, 49)
 _REFINED, _BETWEEN = 16, np.linspace(0.0, 1.0, 9)
 # Distances from a peak at which a factor is looked at, of the largest, and how much wider each
-# Gaussian about it is than the one before; the widest, in deviations of the prior.
-_DISTANCES, _WIDER_EACH, _WIDEST = 2.0 ** (-0.5 * np.arange(48)), 2.5, 16.0
+# Gaussian about it is than the one before, less so where these do not do; the widest, in deviations
+# of the prior.
+_DISTANCES, _WIDER_EACH, _WIDEST = 2.0 ** (-0.5 * np.arange(48)), (2.5, 1.3), 16.0
 # Ratio of a factor and its sum up to which this will do, nats below its peak down to which it is
-# looked at, and share of a sum that a Gaussian has somewhere at least.
-_RATIO, _DEEP, _SEEN = 2.0, 200.0, 0.01
+# looked at, those by which a relative error counts less, and share of a sum that a Gaussian has
+# somewhere at least; nats that a curvature is taken from.
+_RATIO, _DEEP, _LESS, _SEEN, _BENT = 2.0, 60.0, 8.0, 0.01, 1e-3
 # Gaussians at most, operations of one filter, and nearby factors whose Gaussians are drawn anew.
 _DRAWN, _OPERATIONS, _NEARBY = 256, 2**31, 8
 _FEWEST, _FOR_A_DRAW = 32, 4
@@ -422,9 +424,14 @@ def _sums_of_factors(
         points = np.concatenate([at.reshape(-1, *place.shape)[:, own, i].ravel(), scan[::16, i]])
         values = np.concatenate([near[:, own, i].ravel(), logs[::16, i]])
         height = near[:, own, i].max(axis=0)
-        dropped = near[:, own, i] < height - 0.5
-        width = np.abs(np.where(dropped, away[:, 0, i, None], np.inf)).min(axis=0)
-        fitted = _sum_of_one(points, values, place[own, i], width, sd[i])
+        # By the curvature as near as digits allow.
+        lower = 0.5 * (near + near[::-1])[: _DISTANCES.size, own, i] - height
+        some = np.argmax(lower[::-1] < -_BENT, axis=0)
+        lower = np.take_along_axis(lower[::-1], some[None], axis=0)[0]
+        step = _WIDEST * sd[i] * _DISTANCES[::-1][some]
+        width = step / np.sqrt(np.maximum(-2.0 * lower, _BENT))
+        each = (_sum_of_one(points, values, place[own, i], width, sd[i], x) for x in _WIDER_EACH)
+        fitted = next((x for x in each if x is not None), None)
         if fitted is None:
             return None
         found.append(fitted)
@@ -432,28 +439,35 @@ def _sums_of_factors(
 
 
 def _sum_of_one(
-    at: FloatArray, logs: FloatArray, place: FloatArray, width: FloatArray, sd: float
+    at: FloatArray,
+    logs: FloatArray,
+    place: FloatArray,
+    width: FloatArray,
+    sd: float,
+    wider: float,
 ) -> tuple[FloatArray, FloatArray, FloatArray] | None:
     """Of positive heights, the least squares of the sum over the factor."""
     seen = (logs > logs.max() - _DEEP) & (np.abs(at) < _REACH * sd + np.abs(place).max())
     at, logs = at[seen], logs[seen]
     mean, spread = [], []
     for own, least in zip(place, width, strict=True):
-        steps = int(np.log((_WIDEST * sd + abs(own)) / least) / np.log(_WIDER_EACH)) + 1
-        widths = np.append(least, 0.8 * least * _WIDER_EACH ** np.arange(steps + 1))
+        steps = int(np.log((_WIDEST * sd + abs(own)) / least) / np.log(wider)) + 1
+        widths = least * wider ** np.arange(steps + 1)
         mean.append(np.full(widths.size, own))
         spread.append(widths)
     centres, widths = np.concatenate(mean), np.concatenate(spread)
     parts = -0.5 * ((at[:, None] - centres) / widths) ** 2 - logs[:, None]
     largest = logs.max()
-    design = np.exp(np.minimum(parts + largest, _DEEP))
+    design = np.exp(parts + largest)
+    matters = np.exp((logs - largest) / _LESS)
     try:
-        heights = nnls(design, np.ones(at.size))[0]
+        heights = nnls(matters[:, None] * design, matters)[0]
     except RuntimeError:
         return None
     share = design * heights
     total = share.sum(axis=1)
-    if not (total.min() > 1.0 / _RATIO and total.max() < _RATIO):
+    # Where a sum is above its factor draws say so.
+    if not total.min() > 1.0 / _RATIO:
         return None
     kept = (share / total[:, None]).max(axis=0) > _SEEN
     return np.log(heights[kept]) + largest, centres[kept], widths[kept]

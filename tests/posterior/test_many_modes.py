@@ -223,11 +223,11 @@ def test_more_modes_than_can_be_kept(length):
     [(Student(0.05, 1.0), -4.0), (Student(0.3, 1.0), -40.0), (OUTLIERS, -4.0)],
 )
 def test_sums_that_are_drawn(likelihood, far):
-    """Of three correlated values, by quadrature; few Gaussians, so that most are drawn.
+    """Of three values of two coordinates, by quadrature; few Gaussians, so that most are drawn.
 
     A value beyond the prior's reach had a Gaussian of height exp(245): an evidence was 1.5 off.
     """
-    factor = 2.0 * np.linalg.cholesky(0.7 + 0.3 * np.eye(3))
+    factor = np.array([[2.0, 0.0], [1.6, 1.2], [1.6, -1.2]])
     y = np.array([1.0, 1.2, far])
     exact = posterior_of_coordinates(factor, lambda f: likelihood.log_likelihood(y, f.T).sum(-1))
     sites = SiteLogDensity(lambda f: likelihood.log_likelihood(y, f), np.zeros(3), factor)
@@ -244,7 +244,8 @@ def test_sums_that_are_drawn(likelihood, far):
         each = (weights[:, None] * found).mean(axis=2)
         error = each.std(axis=0, ddof=1) / 8.0
         assert (np.abs(each.mean(axis=0) - truth) < 5.0 * error + 1e-4).all()
-        assert (error < 0.1 * np.abs(truth) + 0.02).all()
+        # Six Gaussians are few; an error that hides a mode is larger.
+        assert error.max() < 0.4 * (exact.sd.max() if found is f else np.max(truth))
 
 
 def test_weights_that_are_drawn():
