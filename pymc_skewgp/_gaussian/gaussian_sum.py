@@ -231,9 +231,8 @@ def _distinct(found: Parts) -> list[int]:
 _REACH, _SCAN, _OUT = 8.0, np.linspace(-6.0, 6.0, 1025), 6.0 * 1.1 ** np.arange(1, 49)
 _REFINED, _BETWEEN = 16, np.linspace(0.0, 1.0, 9)
 # Distances from a peak at which a factor is looked at, of the largest, and how much wider each
-# Gaussian about it is than the one before, less so where these do not do; the widest, in deviations
-# of the prior.
-_DISTANCES, _WIDER_EACH, _WIDEST = 2.0 ** (-0.5 * np.arange(48)), (2.5, 1.3), 16.0
+# Gaussian about it is than the one before; the widest, in deviations of the prior.
+_DISTANCES, _WIDER_EACH, _WIDEST = 2.0 ** (-0.5 * np.arange(48)), 2.5, 16.0
 # Ratio of a factor and its sum up to which this will do, nats below its peak down to which it is
 # looked at, those by which a relative error counts less, and share of a sum that a Gaussian has
 # somewhere at least; nats that a curvature is taken from.
@@ -430,8 +429,7 @@ def _sums_of_factors(
         lower = np.take_along_axis(lower[::-1], some[None], axis=0)[0]
         step = _WIDEST * sd[i] * _DISTANCES[::-1][some]
         width = step / np.sqrt(np.maximum(-2.0 * lower, _BENT))
-        each = (_sum_of_one(points, values, place[own, i], width, sd[i], x) for x in _WIDER_EACH)
-        fitted = next((x for x in each if x is not None), None)
+        fitted = _sum_of_one(points, values, place[own, i], width, sd[i])
         if fitted is None:
             return None
         found.append(fitted)
@@ -439,20 +437,15 @@ def _sums_of_factors(
 
 
 def _sum_of_one(
-    at: FloatArray,
-    logs: FloatArray,
-    place: FloatArray,
-    width: FloatArray,
-    sd: float,
-    wider: float,
+    at: FloatArray, logs: FloatArray, place: FloatArray, width: FloatArray, sd: float
 ) -> tuple[FloatArray, FloatArray, FloatArray] | None:
     """Of positive heights, the least squares of the sum over the factor."""
     seen = (logs > logs.max() - _DEEP) & (np.abs(at) < _REACH * sd + np.abs(place).max())
     at, logs = at[seen], logs[seen]
     mean, spread = [], []
     for own, least in zip(place, width, strict=True):
-        steps = int(np.log((_WIDEST * sd + abs(own)) / least) / np.log(wider)) + 1
-        widths = least * wider ** np.arange(steps + 1)
+        steps = int(np.log((_WIDEST * sd + abs(own)) / least) / np.log(_WIDER_EACH)) + 1
+        widths = least * _WIDER_EACH ** np.arange(steps + 1)
         mean.append(np.full(widths.size, own))
         spread.append(widths)
     centres, widths = np.concatenate(mean), np.concatenate(spread)
@@ -466,8 +459,7 @@ def _sum_of_one(
         return None
     share = design * heights
     total = share.sum(axis=1)
-    # Where a sum is above its factor draws say so.
-    if not total.min() > 1.0 / _RATIO:
+    if not (total.min() > 1.0 / _RATIO and total.max() < _RATIO):
         return None
     kept = (share / total[:, None]).max(axis=0) > _SEEN
     return np.log(heights[kept]) + largest, centres[kept], widths[kept]

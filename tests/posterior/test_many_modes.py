@@ -218,17 +218,14 @@ def test_more_modes_than_can_be_kept(length):
         assert (errors < 0.3 * exact.sd).all()
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "far"),
-    [(Student(0.05, 1.0), -4.0), (Student(0.3, 1.0), -40.0), (OUTLIERS, -4.0)],
-)
-def test_sums_that_are_drawn(likelihood, far):
+@pytest.mark.parametrize(("scale", "far"), [(0.05, -4.0), (0.3, -40.0)])
+def test_sums_that_are_drawn(scale, far):
     """Of three values of two coordinates, by quadrature; few Gaussians, so that most are drawn.
 
     A value beyond the prior's reach had a Gaussian of height exp(245): an evidence was 1.5 off.
     """
     factor = np.array([[2.0, 0.0], [1.6, 1.2], [1.6, -1.2]])
-    y = np.array([1.0, 1.2, far])
+    y, likelihood = np.array([1.0, 1.2, far]), Student(scale, 1.0)
     exact = posterior_of_coordinates(factor, lambda f: likelihood.log_likelihood(y, f.T).sum(-1))
     sites = SiteLogDensity(lambda f: likelihood.log_likelihood(y, f), np.zeros(3), factor)
     drawn = DrawnSum(sites)
