@@ -23,6 +23,7 @@ from pymc_skewgp._errors import CollapsedWeightsError, DoublePrecisionError
 from pymc_skewgp._gaussian import escalation
 from pymc_skewgp._gaussian import weights as w
 from pymc_skewgp._gaussian.blocks.rows import RowSites
+from pymc_skewgp._gaussian.gaussian_sum import DrawnSum, SumDraws
 from pymc_skewgp._gaussian.pairs import DrawnInPairs, picked
 from pymc_skewgp._gaussian.truncated import TruncatedDraws, warn_of_few
 from pymc_skewgp._limits import few_blas_threads
@@ -228,6 +229,7 @@ _COLLAPSED, _PILOT = 0.5, 256
 # Groups of tempered replicates: so few that errors are no less than those of independent draws.
 # Small populations lack the same tails, which their spread does not say.
 _GROUPS = 7
+_MOST_FILTERS = 8 * escalation.N_REPLICATES
 
 
 @dataclass(frozen=True)
@@ -290,6 +292,9 @@ class SiteSampler:
         `log_weights` are those of pairs, which were not accepted.
         """
         settings = self.settings
+        in_place = self.proposal.in_place()
+        if in_place is not None and in_place.sums is not None:
+            return _by_sum(in_place, n_pairs, rng, settings)
         surrogate = self.proposal.surrogate()
         if surrogate is not None:
             found = escalation.temper_in_batches(
@@ -362,6 +367,33 @@ class SiteSampler:
             replicate=np.tile(replicate[:n_pairs], 2) if proposal.covers else None,
             n_modes=proposal.n_modes,
         )
+
+
+def _by_sum(
+    drawn_sum: DrawnSum,
+    n_draws: int,
+    rng: np.random.Generator,
+    settings: escalation.SamplerSettings,
+) -> escalation.SamplingResult:
+    """Replicates of a filter, as many as the evidence's error asks for."""
+    size = -(-n_draws // escalation.N_REPLICATES)
+    runs: list[SumDraws] = []
+    estimate = w.Estimate(0.0, np.inf, 0.0, np.inf)
+    while estimate.std_error > settings.largest_se and len(runs) < _MOST_FILTERS:
+        runs += [drawn_sum.draw(size, rng) for _ in range(escalation.N_REPLICATES)]
+        log_weights = np.concatenate([run.log_weights for run in runs])
+        estimate = w.replicate_estimate(log_weights, len(runs), even=False)
+    replicate = np.repeat(np.arange(len(runs)), size)
+    chosen = np.arange(n_draws) * replicate.size // n_draws
+    # Independent draws that would give the evidence this error.
+    fraction = 1.0 / (1.0 + replicate.size * estimate.std_error**2)
+    return escalation.SamplingResult(
+        np.hstack([run.coordinates for run in runs])[:, chosen],
+        log_weights[chosen],
+        estimate._replace(relative_ess=fraction),
+        "filtered",
+        replicate[chosen],
+    )
 
 
 def _reweighted(

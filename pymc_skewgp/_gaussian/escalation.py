@@ -319,7 +319,7 @@ class SamplingResult:
     log_prob : Estimate
         Log probability of the rectangle.
     method : str
-        "twisted", "twisted (relaxed)" or "tempered".
+        "twisted", "twisted (relaxed)", "tempered" or "filtered".
     replicate : ndarray of int, shape (n_draws,), or None
         Equal numbers for draws that depend on each other: those of one set of mirrored points, or
         of one tempered run. None where draws are as good as independent.

@@ -7,11 +7,22 @@ approximations, doi:10.1109/TAC.1972.1100034.) Values that are strongly correlat
 other, so that a Gaussian that ascribes all of them to other peaks needs no step that is unlikely.
 """
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
+from pymc_skewgp._gaussian.compiled.row_sites import redraw_kinds
+from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity, coordinate_gaussian
+from pymc_skewgp._gaussian.weights import (
+    IntArray,
+    log_sum_exp,
+    scaled_weights,
+    systematic_resample,
+)
 from pymc_skewgp._validation import FloatArray
 
 # Gaussians kept at most, and numbers that their covariances and their products with factors may
@@ -200,3 +211,255 @@ def _distinct(found: Parts) -> list[int]:
         if not are_alike(found.mean[i], found.sd[i], *others).any():
             chosen.append(int(i))
     return chosen
+
+
+# The same with Gaussians that are drawn, where there are more of them than can be kept.
+#
+# Each factor is nearly a sum of Gaussians of its own, whatever the others are:
+#
+# .. math:: p(y_i \mid e) \approx g_i(e) = \sum_k \exp\{a_{ik} - \tau_{ik} (e - m_{ik})^2 / 2\}
+#
+# Which of them each factor is, z, makes a Gaussian of the coordinates. A mixture Kalman filter
+# (Chen & Liu 2000, doi:10.1111/1467-9868.00246) takes in one factor after the other; of the z that
+# follow the likeliest are kept and others drawn, so that sums stay unbiased (Fearnhead & Clifford
+# 2003, doi:10.1111/1467-9868.00421), and Gibbs steps move z at factors nearby (Gilks & Berzuini
+# 2001, doi:10.1111/1467-9868.00280). Draws given z weigh
+# :math:`\prod_i p(y_i \mid e_i) / g_i(e_i)`.
+
+# Points of a scan within the prior's reach, and those farther out by this factor each; peaks of a
+# factor, rounds of looking for each between points, and points of a round.
+_REACH, _SCAN, _OUT = 8.0, np.linspace(-6.0, 6.0, 1025), 6.0 * 1.1 ** np.arange(1, 49)
+_REFINED, _BETWEEN = 16, np.linspace(0.0, 1.0, 9)
+# Distances from a peak at which a factor is looked at, of the largest, and how much wider each
+# Gaussian about it is than the one before; the widest, in deviations of the prior.
+_DISTANCES, _WIDER_EACH, _WIDEST = 2.0 ** (-0.5 * np.arange(48)), 2.5, 16.0
+# Ratio of a factor and its sum up to which this will do, nats below its peak down to which it is
+# looked at, those by which a relative error counts less, and share of a sum that a Gaussian has
+# somewhere at least; nats that a curvature is taken from.
+_RATIO, _DEEP, _LESS, _SEEN, _BENT = 2.0, 60.0, 8.0, 0.01, 1e-3
+# Gaussians at most, operations of one filter, and nearby factors whose Gaussians are drawn anew.
+_DRAWN, _OPERATIONS, _NEARBY = 256, 2**31, 8
+_FEWEST, _FOR_A_DRAW = 32, 4
+_TINY = 1e-300
+_NOWHERE = -1e300  # log height of a Gaussian that is none
+
+
+class SumDraws(NamedTuple):
+    """Draws of coordinates.
+
+    Attributes
+    ----------
+    coordinates : ndarray, shape (r, N)
+    log_weights : ndarray, shape (N,)
+        Whose mean weight is the evidence.
+    """
+
+    coordinates: FloatArray
+    log_weights: FloatArray
+
+
+class DrawnSum:
+    """Factors of one predictor each, as sums of Gaussians, and draws of coordinates under them.
+
+    Parameters
+    ----------
+    sites : SiteLogDensity
+
+    Attributes
+    ----------
+    most : int
+        Gaussians of a filter at most.
+    """
+
+    def __init__(self, sites: SiteLogDensity) -> None:
+        self._sites = sites
+        self.most = min(_DRAWN, _OPERATIONS // (_NEARBY * sites.offset.size**3))
+
+    @cached_property
+    def _cov(self) -> FloatArray:
+        found: FloatArray = self._sites.factor @ self._sites.factor.T
+        return found
+
+    @cached_property
+    def sums(self) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+        """Log heights, means and precisions, shape (n, k) each; None where they are too far off."""
+        if self.most < _FEWEST:
+            return None
+        with np.errstate(all="ignore"):
+            found = _sums_of_factors(self._sites.off, np.sqrt(self._cov.diagonal()))
+        if found is None:
+            return None
+        size = max(own[0].size for own in found)
+        height, mean, precision = np.full((3, len(found), size), _NOWHERE)
+        mean[:], precision[:] = 0.0, 1.0
+        for i, (own_height, own_mean, width) in enumerate(found):
+            k = slice(own_height.size)
+            height[i, k], mean[i, k], precision[i, k] = own_height, own_mean, width**-2.0
+        return height, mean, precision
+
+    @cached_property
+    def _order(self) -> list[int]:
+        assert self.sums is not None
+        height, _, precision = self.sums
+        known = height > _NOWHERE
+        bound = np.where(known, precision, 0.0).max(axis=1)
+        return _order(self._sites.factor, known.sum(axis=1) > 1, bound)
+
+    def draw(self, n_draws: int, rng: np.random.Generator) -> SumDraws:
+        """Of one filter, whose evidence is unbiased."""
+        assert self.sums is not None
+        _, centre, precision = self.sums
+        most = min(self.most, max(_FEWEST, _FOR_A_DRAW * n_draws))
+        kind, log_weights, mean = self._filtered(most, rng)
+        log_evidence = log_sum_exp(log_weights, 0)
+        # Twice as many as their weights ask for of what second moments hang on.
+        weights = np.exp(log_weights - log_evidence)
+        off = (mean - weights @ mean) ** 2
+        off = (off / np.maximum(weights @ off, _TINY)).mean(axis=1)
+        shares = 0.5 * weights * (1.0 + off / (weights @ off))
+        shares /= shares.sum()
+        chosen = systematic_resample(np.log(shares), n_draws, rng)
+        factor, rows = self._sites.factor, np.arange(kind.shape[1])
+        found = np.empty((factor.shape[1], n_draws))
+        for j in np.unique(chosen):
+            own = np.flatnonzero(chosen == j)
+            tau = precision[rows, kind[j]]
+            gaussian = coordinate_gaussian(factor, tau, tau * centre[rows, kind[j]])
+            white = rng.standard_normal((found.shape[0], own.size))
+            found[:, own] = gaussian.of_white(white)
+        log_ratio = (log_weights - np.log(shares))[chosen]
+        return SumDraws(found, log_ratio + self._sites(found) - self._log_sums(found))
+
+    def _log_sums(self, coordinates: FloatArray) -> FloatArray:
+        assert self.sums is not None
+        height, centre, precision = self.sums
+        total = np.zeros(coordinates.shape[1])
+        for i, row in enumerate(self._sites.factor):
+            off = (row @ coordinates)[:, None] - centre[i]
+            total += log_sum_exp(height[i] - 0.5 * precision[i] * off**2, 1)
+        return total
+
+    def _filtered(
+        self, most: int, rng: np.random.Generator
+    ) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Gaussians of all factors, as their numbers, log weights, and means of the predictors."""
+        assert self.sums is not None
+        height, centre, precision = self.sums
+        n, size = height.shape
+        kind, logs = np.zeros((1, n), dtype=np.intp), np.zeros(1)
+        mean, cov = np.zeros((1, n)), self._cov[None].copy()
+        correlation = np.abs(self._cov) / np.sqrt(np.outer(*[self._cov.diagonal()] * 2))
+        for step, i in enumerate(self._order):
+            wide = 1.0 + cov[:, i, i, None] * precision[i]
+            off = mean[:, i, None] - centre[i]
+            more = logs[:, None] + height[i] - 0.5 * (np.log(wide) + precision[i] * off**2 / wide)
+            kept, logs = _drawn(more.ravel(), most, rng)
+            own, k = np.divmod(kept, size)
+            tau, gain = precision[i, k], cov[own, i]
+            scale = 1.0 / wide[own, k]
+            mean = mean[own] - gain * (tau * scale * off[own, k])[:, None]
+            cov = cov[own]
+            cov -= (gain * (tau * scale)[:, None])[:, :, None] * gain[:, None]
+            kind = kind[own]
+            kind[:, i] = k
+            if more.size > most:
+                taken = np.array(self._order[: step + 1])
+                near = taken[np.argsort(-correlation[i, taken], kind="stable")[:_NEARBY]]
+                uniform = rng.random((logs.size, near.size))
+                redraw_kinds(cov, mean, kind, near, (height, centre, precision), uniform)
+        return kind, logs, mean
+
+
+def _drawn(
+    log_weights: FloatArray, most: int, rng: np.random.Generator
+) -> tuple[IntArray, FloatArray]:
+    """Of many weights so many, and what they are then: those above a level, and others drawn."""
+    possible = np.flatnonzero(log_weights > 0.5 * _NOWHERE)
+    logs = log_weights[possible]
+    if logs.size <= most:
+        return possible, logs
+    weights = scaled_weights(logs)
+    largest = np.sort(weights)[::-1]
+    left = np.cumsum(largest[::-1])[::-1][:most] / np.arange(most, 0, -1)
+    level = left[np.argmax(largest[:most] <= left)]
+    sure = weights > level
+    others = np.flatnonzero(~sure)
+    ticks = np.floor(np.cumsum(weights[others]) / level + rng.random())
+    others = others[np.diff(ticks, prepend=0.0) > 0.0]
+    sure = np.flatnonzero(sure)
+    kept = np.concatenate([sure, others])
+    found = np.concatenate([logs[sure], np.full(others.size, np.log(level) + logs.max())])
+    return possible[kept], found
+
+
+def _sums_of_factors(
+    log_prob: Callable[[FloatArray], FloatArray], sd: FloatArray
+) -> list[tuple[FloatArray, FloatArray, FloatArray]] | None:
+    """Log heights, means and deviations of each; None where one is not such a sum."""
+    scan = np.concatenate([-_OUT[::-1], _SCAN, _OUT])[:, None] * sd
+    logs = log_prob(scan)
+    logs[np.isnan(logs)] = -np.inf
+    column = np.arange(sd.size)
+    inner = logs[1:-1]
+    peak = (inner > logs[:-2]) & (inner >= logs[2:])
+    which = np.argsort(np.where(peak, -inner, np.inf), axis=0)[:_PEAKS]
+    is_peak, which = peak[which, column], which + 1
+    low, high = scan[which - 1, column], scan[which + 1, column]
+    for _ in range(_REFINED):
+        at = low + (high - low) * _BETWEEN[:, None, None]
+        values = log_prob(at.reshape(-1, sd.size)).reshape(at.shape)
+        best = values.argmax(axis=0)[None]
+        low = np.take_along_axis(at, np.maximum(best - 1, 0), axis=0)[0]
+        high = np.take_along_axis(at, np.minimum(best + 1, _BETWEEN.size - 1), axis=0)[0]
+    place = 0.5 * (low + high)
+    away = _WIDEST * sd * np.concatenate([-_DISTANCES, _DISTANCES[::-1]])[:, None, None]
+    at = (place + away).reshape(-1, sd.size)
+    near = log_prob(at).reshape(-1, *place.shape)
+    found = []
+    for i in range(sd.size):
+        own = is_peak[:, i]
+        if not own.any():
+            return None
+        points = np.concatenate([at.reshape(-1, *place.shape)[:, own, i].ravel(), scan[::16, i]])
+        values = np.concatenate([near[:, own, i].ravel(), logs[::16, i]])
+        height = near[:, own, i].max(axis=0)
+        # By the curvature as near as digits allow.
+        lower = 0.5 * (near + near[::-1])[: _DISTANCES.size, own, i] - height
+        some = np.argmax(lower[::-1] < -_BENT, axis=0)
+        lower = np.take_along_axis(lower[::-1], some[None], axis=0)[0]
+        step = _WIDEST * sd[i] * _DISTANCES[::-1][some]
+        width = step / np.sqrt(np.maximum(-2.0 * lower, _BENT))
+        fitted = _sum_of_one(points, values, place[own, i], width, sd[i])
+        if fitted is None:
+            return None
+        found.append(fitted)
+    return found
+
+
+def _sum_of_one(
+    at: FloatArray, logs: FloatArray, place: FloatArray, width: FloatArray, sd: float
+) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+    """Of positive heights, the least squares of the sum over the factor."""
+    seen = (logs > logs.max() - _DEEP) & (np.abs(at) < _REACH * sd + np.abs(place).max())
+    at, logs = at[seen], logs[seen]
+    mean, spread = [], []
+    for own, least in zip(place, width, strict=True):
+        steps = int(np.log((_WIDEST * sd + abs(own)) / least) / np.log(_WIDER_EACH)) + 1
+        widths = least * _WIDER_EACH ** np.arange(steps + 1)
+        mean.append(np.full(widths.size, own))
+        spread.append(widths)
+    centres, widths = np.concatenate(mean), np.concatenate(spread)
+    parts = -0.5 * ((at[:, None] - centres) / widths) ** 2 - logs[:, None]
+    largest = logs.max()
+    design = np.exp(parts + largest)
+    matters = np.exp((logs - largest) / _LESS)
+    try:
+        heights = nnls(matters[:, None] * design, matters)[0]
+    except RuntimeError:
+        return None
+    share = design * heights
+    total = share.sum(axis=1)
+    if not (total.min() > 1.0 / _RATIO and total.max() < _RATIO):
+        return None
+    kept = (share / total[:, None]).max(axis=0) > _SEEN
+    return np.log(heights[kept]) + largest, centres[kept], widths[kept]

@@ -21,6 +21,7 @@ from scipy.special import ndtri
 from pymc_skewgp._gaussian import coordinate_gaussian as cg
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.gaussian_sum import DrawnSum
 from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, TabulatedDensity, missing_of_functions
 from pymc_skewgp._gaussian.tempering import Proposal
 from pymc_skewgp._gaussian.tilted import cavity
@@ -347,6 +348,10 @@ class DrawnInPairs(Proposal, Protocol):
         """None: with few rows all of them are met."""
         return None
 
+    def in_place(self) -> DrawnSum | None:
+        """What is drawn by where pairs weigh little alike, in place of tempering."""
+        return None
+
 
 @dataclass(frozen=True)
 class GaussianPairs:
@@ -412,7 +417,19 @@ class GaussianPairs:
 
 @dataclass(frozen=True)
 class EPPairs(GaussianPairs, DrawnInPairs):
-    """Pairs from EP's Gaussian of coordinates under sites."""
+    """Pairs from EP's Gaussian of coordinates under sites.
+
+    Attributes
+    ----------
+    drawn_sum : DrawnSum or None
+        Of sites that are not all log-concave.
+    """
+
+    drawn_sum: DrawnSum | None = field(default=None, kw_only=True)
+
+    def in_place(self) -> DrawnSum | None:
+        """See `DrawnInPairs`."""
+        return self.drawn_sum
 
     @property
     @abstractmethod

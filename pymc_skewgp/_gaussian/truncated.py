@@ -33,13 +33,13 @@ class TruncatedDraws:
         Log probability of the rectangle with its error; None for ``method="lin_ess"``, which does
         not know it.
     method : str
-        What was run: "twisted", "twisted (relaxed)", "tempered" or "lin_ess".
+        What was run: "twisted", "twisted (relaxed)", "tempered", "filtered" or "lin_ess".
     n_chains : int
         Markov chains behind the draws; 1 where they are independent.
     replicate : ndarray of int, shape (n_draws,), or None
         Equal numbers for draws that depend on each other: those of one set of mirrored points;
-        for "tempered" those of one run, which share ancestors. The spread of their sums gives the
-        error of a mean. None where draws are as good as independent, or of Markov chains.
+        for "tempered" and "filtered" those of one run, which share ancestors. The spread of their
+        sums gives the error of a mean. None where draws are as good as independent, or of chains.
     n_modes : int
         Modes that the proposal is about: above 1 only for likelihoods that are not log-concave.
     """

@@ -26,6 +26,8 @@ from site_oracles import (
 
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
+from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
+from pymc_skewgp._gaussian.gaussian_sum import DrawnSum, _drawn
 from pymc_skewgp._gaussian.pairs import PairProposal
 from pymc_skewgp.approximations import Inducing
 
@@ -125,6 +127,12 @@ def test_one_mode_stays_as_it_is():
         assert isinstance(posterior._fit.sampler.proposal, PairProposal)
 
 
+# Of each value it is not known of which kind it is: share, what was added, and noise.
+THREE = Kinds((0.5, -4.0, 0.3), (0.3, 0.0, 0.5), (0.2, 5.0, 0.1))
+SHARP = Kinds((0.6, -1.5, 0.05), (0.4, 1.5, 0.1))
+SPIKE = Kinds((0.95, 0.0, 1.0), (0.05, 3.0, 0.01))
+OUTLIERS = Kinds((0.8, 0.0, 0.1), (0.2, 0.0, 3.0))
+
 PAIRED = np.concatenate([1.0 + 0.1 * np.linspace(-1.0, 1.0, 5)] * 2) * np.repeat([1.0, -1.0], 5)
 
 
@@ -181,6 +189,73 @@ def test_modes_beside_labels(approximation):
     )
     assert (np.abs(mean - exact.mean) < 5.0 * errors).all()
     assert sd == pytest.approx(exact.sd, rel=0.1)
+
+
+@pytest.mark.parametrize("length", [0.05, 1.0])
+def test_more_modes_than_can_be_kept(length):
+    """Any of forty values may be an outlier: a log evidence was .75 too small, stated .17."""
+    rng, sd, scale = np.random.default_rng(0), 3.0, 0.1
+    x = 0.25 * np.arange(40)
+    K = sd**2 * np.exp(-np.abs(x[:, None] - x) / length)
+    y = np.linalg.cholesky(K) @ rng.standard_normal(40) + scale * rng.standard_t(1.0, 40)
+    y = np.where(rng.random(40) < 0.2, rng.normal(0.0, 6.0, 40), y)
+    likelihood = Student(scale, 1.0)
+
+    def cov(A, B=None, diag=False):
+        own = sd**2 * np.exp(-np.abs(A - (A if B is None else B).T) / length)
+        return own.diagonal() if diag else own
+
+    exact = posterior_of_chain(x, sd, length, lambda f: likelihood.log_likelihood(y, f))
+    posterior = sg.SkewGPPosterior(
+        x[:, None], y, cov_func=cov, likelihood=likelihood, random_seed=1
+    )
+    assert posterior.latent.method == "filtered"
+    found, at = posterior.log_marginal_likelihood, posterior.marginals()
+    assert abs(found.value - exact.log_evidence) < 5.0 * found.std_error < 0.5
+    for ours, errors, theirs in zip(at.moments[:2], at.moment_errors[:2], exact[1:3], strict=True):
+        # A thousandth: the rules of chains.
+        np.testing.assert_array_less(np.abs(ours - theirs), 5.0 * errors + 1e-3 * exact.sd)
+        assert (errors < 0.3 * exact.sd).all()
+
+
+@pytest.mark.parametrize(("scale", "far"), [(0.05, -4.0), (0.3, -40.0)])
+def test_sums_that_are_drawn(scale, far):
+    """Of three values of two coordinates, by quadrature; few Gaussians, so that most are drawn.
+
+    A value beyond the prior's reach had a Gaussian of height exp(245): an evidence was 1.5 off.
+    """
+    factor = np.array([[2.0, 0.0], [1.6, 1.2], [1.6, -1.2]])
+    y, likelihood = np.array([1.0, 1.2, far]), Student(scale, 1.0)
+    exact = posterior_of_coordinates(factor, lambda f: likelihood.log_likelihood(y, f.T).sum(-1))
+    sites = SiteLogDensity(lambda f: likelihood.log_likelihood(y, f), np.zeros(3), factor)
+    drawn = DrawnSum(sites)
+    assert drawn.sums is not None
+    drawn.most, rng = 6, np.random.default_rng(0)
+    runs = [drawn.draw(256, rng) for _ in range(64)]
+    log_weights = np.array([run.log_weights for run in runs])
+    weights = np.exp(log_weights - exact.log_evidence)
+    f = factor @ np.array([run.coordinates for run in runs])
+    # Each run is unbiased: 1, and sums of f and f^2. 64 of them, 5 standard errors.
+    known = (1.0, exact.mean, exact.sd**2 + exact.mean**2)
+    for found, truth in zip((np.ones_like(f[:, :1]), f, f**2), known, strict=True):
+        each = (weights[:, None] * found).mean(axis=2)
+        error = each.std(axis=0, ddof=1) / 8.0
+        assert (np.abs(each.mean(axis=0) - truth) < 5.0 * error + 1e-4).all()
+        # Six Gaussians are few; an error that hides a mode is larger.
+        assert error.max() < 0.4 * (exact.sd.max() if found is f else np.max(truth))
+
+
+def test_weights_that_are_drawn():
+    """Six of nine: their expectations are the weights."""
+    weights = np.array([5.0, 3.0, 1.0, 0.5, 0.3, 0.2, 0.1, 0.1, 0.05])
+    rng, total = np.random.default_rng(0), np.zeros(9)
+    for _ in range(4000):
+        kept, logs = _drawn(np.log(weights), 6, rng)
+        assert kept.size <= 6
+        total[kept] += np.exp(logs) / 4000
+    assert total[:2] == pytest.approx(weights[:2])
+    # Each of the others is there or not: the level is at most 1; five standard errors.
+    assert np.abs(total - weights).max() < 5.0 * np.sqrt(0.5 / 4000)
 
 
 def test_blocks_elsewhere_are_warned_of():
@@ -243,13 +318,6 @@ def test_problems_that_were_wrong(index, more):
     # Of 1440 such problems and seeds one was beyond 4.2.
     error = (5.0 if more else 4.2) * np.hypot(at.moment_errors.sd, 1e-4)
     assert (np.abs(at.moments.sd - truth.sd) < error).all()
-
-
-# Of each value it is not known of which kind it is: share, what was added, and noise.
-THREE = Kinds((0.5, -4.0, 0.3), (0.3, 0.0, 0.5), (0.2, 5.0, 0.1))
-SHARP = Kinds((0.6, -1.5, 0.05), (0.4, 1.5, 0.1))
-SPIKE = Kinds((0.95, 0.0, 1.0), (0.05, 3.0, 0.01))
-OUTLIERS = Kinds((0.8, 0.0, 0.1), (0.2, 0.0, 3.0))
 
 
 def values_of_kinds(K, kinds, rng):

@@ -12,6 +12,7 @@ from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.ep import Blocks, LocalBlocks, rough_blocks
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian, coordinate_gaussian
 from pymc_skewgp._gaussian.escalation import DEFAULT
+from pymc_skewgp._gaussian.gaussian_sum import DrawnSum
 from pymc_skewgp._gaussian.modes import POWER, Mode, Target, find_modes
 from pymc_skewgp._gaussian.sparse import FieldGaussian
 from pymc_skewgp._gaussian.weights import (
@@ -88,6 +89,10 @@ class ModePairs(mirrored.DrawnInPairs):
         """Not where large weights are few: replicates without them agree too well."""
         return self.missed < _MATTERS
 
+    def in_place(self) -> DrawnSum | None:
+        """See `DrawnInPairs`."""
+        return self.ep.drawn_sum
+
     @property
     def n_modes(self) -> int:
         """Modes that it is about."""
@@ -155,6 +160,8 @@ def with_modes(
     """
     if target is None:
         return proposal
+    if beside is None and target.turned is None:
+        proposal = replace(proposal, drawn_sum=DrawnSum(target.sites))
     given = None if beside is None else partial(beside.given, settings=_SETTINGS)
     everything = target if beside is None else Target.joined([target, beside.target()])
     ep = proposal if given is None else replace(proposal, rows=given(proposal.gaussian))

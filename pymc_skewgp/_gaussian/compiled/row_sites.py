@@ -247,3 +247,63 @@ def _log_integral(at, slope, k, step, table):  # type: ignore[no-untyped-def]
                     break
             before = term
     return top + math.log(total * step) - _LOG_SQRT_2PI
+
+
+# Which Gaussian of its sum each of some factors is, drawn anew given those of all others.
+
+_LEAST = 1e-9  # of a cavity's precision, where a site takes all of it
+
+
+@jit()
+def redraw_kinds(cov, mean, kind, rows, sums, uniform):  # type: ignore[no-untyped-def]
+    """Gibbs steps, and what they make of Gaussians of the predictors, in place.
+
+    Parameters
+    ----------
+    cov, mean : ndarray, shape (N, n, n) and (N, n)
+    kind : ndarray of int, shape (N, n)
+        Which Gaussian each factor is.
+    rows : ndarray of int, shape (k,)
+        Factors that are drawn anew, one after the other.
+    sums : tuple of ndarray, shape (n, K)
+        Log heights, means and precisions.
+    uniform : ndarray, shape (N, k)
+    """
+    height, centre, precision = sums
+    n, size = mean.shape[1], height.shape[1]
+    shares, gain = np.empty(size), np.empty(n)
+    for j in range(mean.shape[0]):
+        for a, i in enumerate(rows):
+            old = kind[j, i]
+            tau = precision[i, old]
+            left = max(1.0 - tau * cov[j, i, i], _LEAST)
+            variance = cov[j, i, i] / left
+            middle = (mean[j, i] - cov[j, i, i] * tau * centre[i, old]) / left
+            largest = -np.inf
+            for k in range(size):
+                wide = 1.0 + variance * precision[i, k]
+                off = precision[i, k] * (middle - centre[i, k]) ** 2 / wide
+                shares[k] = height[i, k] - 0.5 * (math.log(wide) + off)
+                largest = max(largest, shares[k])
+            total = 0.0
+            for k in range(size):
+                shares[k] = math.exp(shares[k] - largest)
+                total += shares[k]
+            level, new = uniform[j, a] * total - shares[0], 0
+            while level >= 0.0 and new < size - 1:
+                new += 1
+                level -= shares[new]
+            if new == old:
+                continue
+            kind[j, i] = new
+            change = precision[i, new] - tau
+            pull = precision[i, new] * centre[i, new] - tau * centre[i, old]
+            scale = 1.0 / (1.0 + change * cov[j, i, i])
+            pull = (pull - change * mean[j, i]) * scale
+            for p in range(n):
+                gain[p] = cov[j, i, p]
+                mean[j, p] += gain[p] * pull
+            for p in range(n):
+                own = change * scale * gain[p]
+                for q in range(n):
+                    cov[j, p, q] -= own * gain[q]
