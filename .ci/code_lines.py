@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # Folder: most lines of code, most files.
-MOST = {"pymc_skewgp": (37_720, 170), "tests": (28_810, 208)}
+MOST = {"pymc_skewgp": (38_590, 170), "tests": (29_060, 209)}
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

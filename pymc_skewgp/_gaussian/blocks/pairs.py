@@ -183,13 +183,15 @@ def with_modes(
     survey = _Survey(core, among, everything)
     if not modes and survey.missed <= _DEFENDED:
         return proposal
-    # Tails that are met by none of the draws are no reason for EP's pairs.
-    in_tails = proposal.unseen_share(4 * _PILOT) > _IN_TAILS
-    alone = np.inf if in_tails else survey.second_moment(proposal)
-    if core.n_modes == 1 and alone <= _GOOD:
+    alone = survey.second_moment(proposal)
+    serves = core.n_modes == 1 and alone <= _GOOD
+    # Tails that are met by none of the draws are no reason for EP's pairs; the modes' parts do.
+    if proposal.unseen_share(4 * _PILOT) > _IN_TAILS:
+        alone = np.inf
+    elif serves:
         return proposal
     survey = _Survey(_with(core, prior, _OF_PRIOR), among, everything)
-    for _ in range(_ROUNDS):
+    for _ in range(0 if serves else _ROUNDS):
         if survey.missed < _MATTERS:
             break
         core = _with(survey.core, _part(survey.about(), given), _OF_MISSED)
