@@ -158,7 +158,7 @@ class _FailureTimes(ClosedFormSites):
         """Times, shape (n,), or two limits and the time of entry of each, shape (n, 3)."""
         base.as_positive_parameter("sigma", self.sigma)
         frame: Any = y
-        if "bool" in map(str, getattr(y, "dtypes", ())):  # columns of pandas
+        if "bool" in map(str, np.ravel(getattr(y, "dtypes", ()))):  # columns of pandas
             y = frame.to_records(index=False)
         names = getattr(getattr(y, "dtype", None), "names", None)
         given = as_real_array("y", y) if names is None else _of_fields(np.asarray(y), names)

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_expression
+from pytensor.graph.basic import Variable
 
 from pymc_skewgp._model.ops.plain_mode import plain_function
 
@@ -28,12 +30,20 @@ def initial_point(
     -------
     dict of arrays, by name
     """
+    strategies = {**model.rvs_to_initial_values, **(given or {})}
+    # Numbers are arguments: other ones ask for no other function.
+    numbers = {rv: np.asarray(x) for rv, x in strategies.items() if _is_number(x)}
+    inputs = {rv: pt.as_tensor_variable(x).type() for rv, x in numbers.items()}
     values = make_initial_point_expression(
         free_rvs=model.free_RVs,
         rvs_to_transforms=model.rvs_to_transforms,
-        initval_strategies={**model.rvs_to_initial_values, **(given or {})},
+        initval_strategies={**strategies, **inputs},
         return_transformed=transformed,
     )
     own = [model.rvs_to_values[rv] if transformed else rv for rv in model.free_RVs]
-    found = plain_function([], values)()
+    found = plain_function(list(inputs.values()), values)(*numbers.values())
     return {x.name: np.asarray(value) for x, value in zip(own, found, strict=True)}
+
+
+def _is_number(strategy: Any) -> bool:
+    return strategy is not None and not isinstance(strategy, str | Variable)

@@ -301,7 +301,7 @@ def _of_three(observed):
     return known.family.at(known.y.eval(), ())
 
 
-LABELS = np.array([0, 2, 1, 1, 0])
+CLASSES = np.array([0, 2, 1, 1, 0])
 
 
 @pytest.mark.parametrize("of_logits", [True, False])
@@ -310,7 +310,7 @@ def test_classes_by_a_softmax_are_recognised(of_logits):
 
     def observed(f):
         by = {"logit_p": f} if of_logits else {"p": pm.math.softmax(f, axis=-1)}
-        pm.Categorical("y", **by, observed=LABELS)
+        pm.Categorical("y", **by, observed=CLASSES)
 
     sites = _of_three(observed)
     assert sites.log_concave
@@ -318,19 +318,19 @@ def test_classes_by_a_softmax_are_recognised(of_logits):
         np.random.default_rng(0).normal(size=(4, 5, 3))
         * np.array([1, 10, 100, 1000])[:, None, None]
     )
-    wanted = log_softmax(x, axis=-1)[:, np.arange(5), LABELS]
+    wanted = log_softmax(x, axis=-1)[:, np.arange(5), CLASSES]
     # Round-off of differences of predictors.
     np.testing.assert_allclose(sites.log_prob(x.reshape(4, -1)), wanted, rtol=1e-13, atol=1e-13)
     first, second = sites.slopes(x.reshape(4, -1))
     p = np.exp(log_softmax(x, axis=-1))
-    np.testing.assert_allclose(first.reshape(x.shape), np.eye(3)[LABELS] - p, atol=1e-14)
+    np.testing.assert_allclose(first.reshape(x.shape), np.eye(3)[CLASSES] - p, atol=1e-14)
     outer = p[..., None] * p[..., None, :] - p[..., None] * np.eye(3)
     np.testing.assert_allclose(second, outer, atol=1e-14)
 
 
 def test_other_classes_are_not():
     def observed(f):
-        pm.Categorical("y", p=0.9 * pm.math.softmax(f, axis=-1) + 0.1 / 3, observed=LABELS)
+        pm.Categorical("y", p=0.9 * pm.math.softmax(f, axis=-1) + 0.1 / 3, observed=CLASSES)
 
     assert not _of_three(observed).log_concave
 

@@ -113,12 +113,14 @@ def test_pickled_after_a_reduction_was_called():
 
 
 def test_a_second_fit_compiles_nothing(monkeypatch):
-    """Another class, fold or data set with the same kernel."""
+    """Another class, fold or data set with the same kernel, and the same share of the class."""
     rng = np.random.default_rng(0)
 
     def fit(seed):
         X = rng.normal(size=(12, 3))
-        return sg.SkewGPClassifier(n_restarts=0, random_state=seed).fit(X, X[:, 0] > 0)
+        return sg.SkewGPClassifier(n_restarts=0, random_state=seed).fit(
+            X, X[:, 0] > np.median(X[:, 0])
+        )
 
     fit(0).predict_proba(np.zeros((1, 3)))
 
