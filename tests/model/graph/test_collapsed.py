@@ -14,7 +14,13 @@ Y = (X[:, 0] > 0.3).astype(int)
 
 
 def learn(*args, **kwargs):
-    options = {"progressbar": False, "quiet": True, "n_restarts": 0, "method": "ep"}
+    options = {
+        "progressbar": False,
+        "quiet": True,
+        "n_restarts": 0,
+        "method": "ep",
+        "random_seed": 1,
+    }
     return sg.find_hyperparameters(*args, **{**options, **kwargs})
 
 
@@ -131,7 +137,7 @@ def test_a_function_without_variance_somewhere():
     fit = learn(gp, x, np.append(Y, 1))
     without = learn(gp, X, Y)
     lost = fit.log_marginal_likelihood.value - without.log_marginal_likelihood.value
-    # EP's tolerance and quasi-random errors.
+    # EP's tolerance and quasi-random errors: of each evidence .003, at a fixed seed.
     assert lost == pytest.approx(np.log(0.5), abs=0.01)
     assert fit.point["eta"] == pytest.approx(without.point["eta"], rel=0.02)
 
