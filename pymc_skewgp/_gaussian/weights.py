@@ -1,8 +1,9 @@
 """Weighted draws: effective sample size, Pareto k, errors, resampling; quasi-random points."""
 
+from collections.abc import Callable
 from functools import cache, reduce
 from operator import xor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -506,11 +507,7 @@ def mixture_moments(
     -------
     mean, sd, skewness : ndarray, shape (n,)
     """
-    found = np.empty((3, means.shape[0]))
-    for block in _blocks(*means.shape):
-        found[:, block] = _moments(means[block], variance[block], weights)
-    mean, sd, skewness = found
-    return mean, sd, skewness
+    return _by_blocks(_moments, means, variance, weights)
 
 
 def _moments(
@@ -544,11 +541,7 @@ def mixture_moment_errors(
     -------
     mean_error, sd_error, skewness_error : ndarray, shape (n,)
     """
-    found = np.empty((3, means.shape[0]))
-    for block in _blocks(*means.shape):
-        found[:, block] = _moment_errors(means[block], variance[block], weights, replicate)
-    mean_error, sd_error, skewness_error = found
-    return mean_error, sd_error, skewness_error
+    return _by_blocks(_moment_errors, means, variance, weights, replicate)
 
 
 def _moment_errors(
@@ -673,6 +666,19 @@ def mixture_density(
 def _blocks(n: int, n_components: int) -> list[slice]:
     rows = max(1, _CHUNK // n_components)
     return [slice(start, start + rows) for start in range(0, n, rows)]
+
+
+def _by_blocks(
+    statistics: Callable[..., tuple[FloatArray, FloatArray, FloatArray]],
+    means: FloatArray,
+    variance: FloatArray,
+    *known: Any,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Three statistics of each row."""
+    first, second, third = found = np.empty((3, means.shape[0]))
+    for block in _blocks(*means.shape):
+        found[:, block] = statistics(means[block], variance[block], *known)
+    return first, second, third
 
 
 def _visible_sd(means: FloatArray, variance: FloatArray) -> FloatArray:
