@@ -332,6 +332,12 @@ class FieldPrior(NamedTuple):
     slope: FloatArray
     ties: FloatArray
 
+    @classmethod
+    def centred(cls, pattern: FieldPattern, values: FloatArray) -> "FieldPrior":
+        """About 0, of these entries of Q."""
+        d = pattern.shape[1]
+        return cls(pattern, pattern.precision(values), np.zeros(d), np.zeros((0, d)))
+
     def refuse_improper(self) -> None:
         """Raise NotPositiveDefiniteError where Q is no precision; not with ties, which may help."""
         if not len(self.ties):

@@ -9,12 +9,11 @@ Places on a line are in its order, others come from coarse to fine, so that each
 all sides (Guinness 2018, doi:10.1080/00401706.2018.1437476).
 """
 
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 from scipy.spatial import cKDTree
 
 from pymc_skewgp._errors import JitterWarning, NotPositiveDefiniteError, warn
@@ -26,12 +25,8 @@ from pymc_skewgp._validation import FloatArray
 NUGGETS = (1e-10, 1e-8, 1e-6)
 # Cells along each side of the box, at most; how many more there are from level to level.
 _MOST_CELLS, _FINER = 2.0**20, 2.0**0.5
-# Values whose covariances with all of their neighbours are one matrix.
-_AT_ONCE = 64
+_AT_ONCE = 256  # values whose small matrices are factorised together
 _SEED = 0
-
-# Correlations of values by their numbers: from (rows, columns) to a matrix.
-Correlation = Callable[[IntArray, IntArray], FloatArray]
 
 
 def coarse_to_fine(points: FloatArray) -> IntArray:
@@ -83,42 +78,27 @@ def nearest_earlier(points: FloatArray, m: int) -> IntArray:
 
 
 class Conditionals(NamedTuple):
-    """Values given others: N(b'c, d).
+    """Values of variance 1 given others: N(b'c, d).
 
     Attributes
     ----------
-    neighbours : ndarray of int, shape (n, m)
-        -1 where there are fewer.
     weights : ndarray, shape (n, m)
-        b; 0 there.
+        b.
     variance : ndarray, shape (n,)
         d.
     """
 
-    neighbours: IntArray
     weights: FloatArray
     variance: FloatArray
 
-    def matrix(self, size: int) -> sparse.csr_array:
-        """Rows b of the weights of so many others."""
-        known = self.neighbours >= 0
-        starts = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
-        return sparse.csr_array(
-            (self.weights[known], self.neighbours[known], starts), shape=(len(known), size)
-        )
 
-
-def conditionals(
-    points: FloatArray, neighbours: IntArray, of_neighbours: Correlation, across: Correlation
-) -> Conditionals:
-    """Of values of variance 1 at `points`, by their correlations.
+def conditionals(correlations: FloatArray, m: int) -> Conditionals:
+    """Of values by their correlations with m others.
 
     Parameters
     ----------
-    points : ndarray, shape (n, d)
-    neighbours : ndarray of int, shape (n, m)
-    of_neighbours, across : Correlation
-        Of the others, and of values with others.
+    correlations : ndarray, shape (n, m (m + 1) / 2)
+        Of the others and then of the value itself, below the diagonal row by row.
 
     Raises
     ------
@@ -129,21 +109,10 @@ def conditionals(
     JitterWarning
         Where round-off asks for a larger nugget.
     """
-    n, m = neighbours.shape
-    weights, variance, most = np.zeros((n, m)), np.empty(n), NUGGETS[0]
-    for rows in _groups(points, neighbours[0, 0] < 0):
-        near = neighbours[rows]
-        others, place = np.unique(near, return_inverse=True)
-        place, lacking = place.reshape(near.shape), int(others[0] < 0)
-        own, cross = np.zeros((others.size, others.size)), np.zeros((rows.size, others.size))
-        if others.size > lacking:  # what others there are not is 0
-            known = others[lacking:]
-            own[lacking:, lacking:] = of_neighbours(known, known)
-            cross[:, lacking:] = across(rows, known)
-        block = np.zeros((rows.size, m + 1, m + 1))
-        block[:, :m, :m] = own[place[:, :, None], place[:, None, :]]
-        block[:, m, :m] = np.take_along_axis(cross, place, axis=1)
-        factor, nugget = _factors(block)
+    n = len(correlations)
+    weights, variance, most = np.empty((n, m)), np.empty(n), NUGGETS[0]
+    for rows in _slices(n):
+        factor, nugget = _factors(_blocks(correlations[rows], m))
         most = max(most, nugget)
         last = factor[:, m, :m, None]
         weights[rows] = np.linalg.solve(factor[:, :m, :m].swapaxes(1, 2), last)[:, :, 0]
@@ -155,8 +124,24 @@ def conditionals(
             JitterWarning,
             stacklevel=2,
         )
-    weights[neighbours < 0] = 0.0
-    return Conditionals(neighbours, weights, variance)
+    return Conditionals(weights, variance)
+
+
+def _slices(n: int) -> Iterator[slice]:
+    return (slice(i, i + _AT_ONCE) for i in range(0, n, _AT_ONCE))
+
+
+def _blocks(correlations: FloatArray, m: int) -> FloatArray:
+    """Matrices, all but their diagonals."""
+    found = np.empty((len(correlations), m + 1, m + 1))
+    i, j = below_diagonal(m)
+    found[:, i, j] = found[:, j, i] = correlations
+    return found
+
+
+def below_diagonal(m: int) -> tuple[IntArray, IntArray]:
+    """Rows and columns of the entries below the diagonal of m + 1 rows."""
+    return np.tril_indices(m + 1, -1)
 
 
 def _factors(blocks: FloatArray) -> tuple[FloatArray, float]:
@@ -174,10 +159,89 @@ def _factors(blocks: FloatArray) -> tuple[FloatArray, float]:
     )
 
 
-def _groups(points: FloatArray, in_order: bool) -> Iterator[IntArray]:
-    """Rows near each other; of points from coarse to fine such of nearly one level."""
-    n = len(points)
-    levels = range(6, (n - 1).bit_length()) if in_order else range(0)
-    for first, stop in pairwise([0, *(2**level for level in levels), n]):
-        near = first + cKDTree(points[first:stop], leafsize=_AT_ONCE // 4).indices
-        yield from (near[i : i + _AT_ONCE] for i in range(0, stop - first, _AT_ONCE))
+class NeighbourGraph:
+    """Which values each is known from, and where the precision has entries.
+
+    Parameters
+    ----------
+    neighbours : ndarray of int, shape (n, m)
+        -1 where there are fewer.
+
+    Attributes
+    ----------
+    pairs : ndarray of int, shape (2, q)
+        Different values whose correlations count, the larger number first.
+    """
+
+    def __init__(self, neighbours: IntArray) -> None:
+        self.neighbours, (n, m) = neighbours, neighbours.shape
+        block = np.column_stack([neighbours, np.arange(n)])
+        a, b = (block[:, x] for x in below_diagonal(m))
+        keys = np.where((a < 0) | (b < 0), -1, np.maximum(a, b) * n + np.minimum(a, b))
+        found, place = np.unique(keys, return_inverse=True)
+        # The first is of those that there are not: the first value has no neighbours.
+        self.pairs: IntArray = np.stack(np.divmod(found[1:], n))
+        self._place = place.reshape(keys.shape).astype(np.int32)
+
+    def conditionals(self, correlations: FloatArray) -> Conditionals:
+        """Of each value given those before it, from the correlations of the pairs."""
+        known = np.concatenate([[0.0], correlations])[self._place]
+        return conditionals(known, self.neighbours.shape[1])
+
+    @cached_property
+    def of_precision(self) -> IntArray:
+        """Rows and columns of the entries of Q: the diagonal, the pairs, and these transposed."""
+        each = np.arange(len(self.neighbours))
+        return np.hstack([[each, each], self.pairs, self.pairs[::-1]])
+
+    def precision(self, known: Conditionals) -> FloatArray:
+        """Entries of Q."""
+        n, root = len(known.variance), _roots(known)
+        i, j = below_diagonal(known.weights.shape[1])
+        off = root[:, i] * root[:, j]
+        off = np.bincount(self._place.ravel(), off.ravel(), minlength=self.pairs.shape[1] + 1)[1:]
+        own = np.where(self.neighbours < 0, 0, self.neighbours)
+        diagonal = np.bincount(own.ravel(), np.square(root[:, :-1]).ravel(), minlength=n)
+        return np.concatenate([diagonal + 1.0 / known.variance, off, off])
+
+    def slopes(self, correlations: FloatArray, squares: FloatArray) -> FloatArray:
+        r"""Derivatives of E log p(c) in the correlations of the pairs.
+
+        With K that of a value and its neighbours, M their E(c c'), v = (-b, 1) and
+        :math:`u = K^{-1} \{\tfrac12 (d + v'Mv) e - M v\}`, e that of the value, the derivative in K
+        is :math:`-(u v' + v u') / (2 d)`.
+
+        Parameters
+        ----------
+        correlations : ndarray, shape (q,)
+        squares : ndarray
+            E(c_i c_j) at the entries of Q.
+        """
+        n, m = self.neighbours.shape
+        q, known = self.pairs.shape[1], self.conditionals(correlations)
+        i, j = below_diagonal(m)
+        found = np.empty(self._place.shape)
+        padded, of_pairs = np.concatenate([[0.0], correlations]), np.zeros(q + 1)
+        of_pairs[1:] = squares[n : n + q]
+        every = np.arange(m + 1)
+        for rows in _slices(n):
+            place, own = self._place[rows], self.neighbours[rows]
+            K, M = _blocks(padded[place], m), _blocks(of_pairs[place], m)
+            _factors(K)  # with the nugget that it takes
+            M[:, every[:-1], every[:-1]] = np.where(own < 0, 0.0, squares[own])
+            M[:, m, m] = squares[:n][rows]
+            d = known.variance[rows]
+            v = np.column_stack([-known.weights[rows], np.ones(len(d))])
+            right = -np.einsum("nij,nj->ni", M, v)
+            right[:, m] += 0.5 * (d - np.einsum("ni,ni->n", v, right))
+            u = np.linalg.solve(K, right[:, :, None])[:, :, 0] / d[:, None]
+            found[rows] = -(u[:, i] * v[:, j] + v[:, i] * u[:, j])
+        total: FloatArray = np.bincount(self._place.ravel(), found.ravel(), minlength=q + 1)
+        return total[1:]
+
+
+def _roots(known: Conditionals) -> FloatArray:
+    """Rows of D^-1/2 B, their entries at the neighbours and at the value."""
+    root = np.column_stack([-known.weights, np.ones(len(known.variance))])
+    root /= np.sqrt(known.variance)[:, None]
+    return root

@@ -215,7 +215,8 @@ class SitesAt(BlockAt):
         """See `BlockAt`."""
         found = self.block.gradient(mean, spread)
         own = self._sites.slopes_of_numbers(found)
-        return [_NO_SLOPE, found.factor, found.offset, found.noise, *own]
+        factor = found.factor.reshape(found.offset.size, -1)  # of a field its entries
+        return [_NO_SLOPE, factor, found.offset, found.noise, *own]
 
 
 def rows_at(

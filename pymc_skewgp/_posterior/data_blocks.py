@@ -140,15 +140,15 @@ class PlainRows:
         """Whether no value of f is in two comparisons, which would share what is left of it."""
         return grouping.rows_are_apart(self._design) and bool((self._counts == 1.0).all())
 
-    def cuts(self, chosen: IntArray) -> Iterator[Cut]:
-        """Of some observations, in increasing order."""
+    def cuts(self, chosen: IntArray, size: int = ROWS_IN_BLOCK) -> Iterator[Cut]:
+        """Of some observations, in increasing order, so many rows each."""
         kept, counts = chosen, None
         if self.distinct is not None:
             kinds, often = np.unique(self.distinct.kind[chosen], return_counts=True)
             if kinds.size <= row.MOST_DISTINCT * chosen.size:
                 kept, counts = self.distinct.first[kinds], often.astype(np.float64)
-        for start in range(0, kept.size, ROWS_IN_BLOCK):
-            some = slice(start, start + ROWS_IN_BLOCK)
+        for start in range(0, kept.size, size):
+            some = slice(start, start + size)
             if counts is not None:
                 yield Cut(kept[some], kept[some], counts[some])
             else:
@@ -468,14 +468,16 @@ def n_repeated(data: DataSet) -> int:
     return 0 if rows is None else rows.n_observations - rows.n_computed
 
 
-def data_blocks(data: DataSet, features: FunctionFeatures, prior: Prior) -> Iterator[DataBlock]:
-    """Of all the data."""
+def data_blocks(
+    data: DataSet, features: FunctionFeatures, prior: Prior, size: int = ROWS_IN_BLOCK
+) -> Iterator[DataBlock]:
+    """Of all the data, so many rows each."""
     rows = plain_rows(data)
     if rows is not None:
-        yield from _of_rows(rows, data.X, features, prior)
+        yield from _of_rows(rows, data.X, features, prior, size)
     elif isinstance(data.likelihood, SiteLikelihood):
         n = data.X.shape[0]
-        size = ROWS_IN_BLOCK if data.likelihood.divisible else n
+        size = size if data.likelihood.divisible else n
         for start in range(0, n, size):
             index = np.arange(start, min(start + size, n))
             yield _of_functions(data.part(index) if size < n else data, features, prior)
@@ -484,10 +486,10 @@ def data_blocks(data: DataSet, features: FunctionFeatures, prior: Prior) -> Iter
 
 
 def _of_rows(
-    rows: PlainRows, X: FloatArray, features: FunctionFeatures, prior: Prior
+    rows: PlainRows, X: FloatArray, features: FunctionFeatures, prior: Prior, size: int
 ) -> Iterator[DataBlock]:
     constant = float(rows.table.log_constant)
-    for cut in rows.cuts(np.arange(rows.n_observations)):
+    for cut in rows.cuts(np.arange(rows.n_observations), size):
         at, design = X[cut.inputs], cut.design
         columns = [x[cut.rows] for x in rows.table.columns]
         (phi, rest), mean = features.at(at), prior.mean("X", at)

@@ -16,10 +16,10 @@ from pymc_skewgp._gaussian.blocks import ep as block_ep
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.conditional import block_sampler
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.blocks.rows import FieldBlock
+from pymc_skewgp._gaussian.blocks.rows import field_blocks
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import SiteSampler
-from pymc_skewgp._gaussian.sparse import FieldPattern, FieldPrior
+from pymc_skewgp._gaussian.sparse import FieldPrior
 from pymc_skewgp._gaussian.truncated import TruncatedDraws
 from pymc_skewgp._limits import announce_blocks
 from pymc_skewgp._observations.likelihood import Derivative
@@ -428,21 +428,13 @@ class VecchiaFit(FiniteRankFit):
     @cached_property
     def predictors(self) -> list[tuple[DataSet, list[of_data.DataBlock]]]:
         """See `FiniteRankFit`; here whatever cluster there is."""
-        found = [
-            (data, list(of_data.data_blocks(data, self.features, self._prior)))
-            for data in self._sets
-        ]
+        known, size = (self.features, self._prior), sum(part.size for part in self._parts)
+        found = [(data, list(of_data.data_blocks(data, *known, size))) for data in self._sets]
         blocks: list[Any] = [part.block for _, parts in found for part in parts]
         design: Any = sparse.vstack([block.factor for block in blocks], format="csr")
-        Q, starts = self.features.single.precision, design.indptr
-        row = np.repeat(np.arange(design.shape[0]), np.diff(starts))
-        of_design, of_precision = np.stack([row, design.indices]), np.stack([Q.row, Q.col])
-        pattern = FieldPattern(of_design, of_precision.astype(np.intp), design.shape)
-        stop, fields = 0, []
-        for block in blocks:
-            rows = slice(stop, stop := stop + block.n_rows)
-            fields.append(FieldBlock(design.data, pattern, rows, block.sites))
-        own = iter(fields)
+        pattern = self.features.single.basis.pattern(design)
+        sites = [block.sites for block in blocks]
+        own = iter(field_blocks(design.data, pattern, sites))
         return [(data, [part._replace(block=next(own)) for part in parts]) for data, parts in found]
 
     @cached_property
@@ -455,9 +447,9 @@ class VecchiaFit(FiniteRankFit):
     @property
     def field(self) -> FieldPrior:
         """The prior of the coordinates, but for its constant."""
-        pattern, d = self.data_blocks.blocks[0].pattern, self.features.rank
-        Q = pattern.precision(self.features.single.precision.data)
-        return FieldPrior(pattern, Q, np.zeros(d), np.zeros((0, d)))
+        return FieldPrior.centred(
+            self.data_blocks.blocks[0].pattern, self.features.single.precision
+        )
 
     @cached_property
     def ep(self) -> block_ep.BlockEP:

@@ -146,6 +146,11 @@ class Prior:
             check.refuse_extreme_variances(f"cov_func at {name}", variances)
         return value
 
+    def pairs(self, name: str, a: FloatArray, b: FloatArray) -> FloatArray:
+        """Covariances of f at each row of `a` with f at the same row of `b`, without noise."""
+        cov_func: Any = self.cov_func
+        return _checked("cov_func", name, cov_func.pairs(a, b), (len(a),))
+
     def derivative_covariance(
         self,
         name: str,

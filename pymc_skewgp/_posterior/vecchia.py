@@ -5,35 +5,38 @@ from the nearest.
 """
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.linalg import splu
 from scipy.spatial import cKDTree
 
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian import vecchia
+from pymc_skewgp._gaussian.sparse import FieldPattern, SparseCholesky
+from pymc_skewgp._gaussian.vecchia import NeighbourGraph, nearest_earlier
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._posterior.features import column_scales, function_variances
+from pymc_skewgp._posterior.features import column_scales
 from pymc_skewgp._posterior.prior import Prior
 from pymc_skewgp._validation import FloatArray, as_count
 
 _MOST_COLUMNS = 3
 # Rows by which the units of columns are known, and those whose values are solved for at a time.
 _LOOKED, _SOLVED = 5000, 256
+_AT_ONCE = 8192  # new inputs whose correlations are kept
 _LEAST_NEAR = 10  # places that new inputs are known from: on a line on both sides of them
-_SEED, _ROUND_OFF = 0, 1e-9
+_SEED = 0
+ROUND_OFF = 1e-9  # of a variance, up to which what a row has beyond f is no noise
 
 
 @dataclass(frozen=True, eq=False)
-class VecchiaFeatures:
-    """Values of a process at different places, each known from m others, and at inputs from m.
+class VecchiaPlaces:
+    """Places and their neighbours: the same approximation of any kernel.
 
     Attributes
     ----------
-    prior : Prior
     m : int
     scales : ndarray, shape (d,)
         Of the columns, in which neighbours are nearest.
@@ -41,7 +44,6 @@ class VecchiaFeatures:
         From coarse to fine.
     """
 
-    prior: Prior
     m: int
     scales: FloatArray
     places: FloatArray
@@ -51,55 +53,30 @@ class VecchiaFeatures:
         """Number r of places."""
         return len(self.places)
 
-    def at(self, X: FloatArray) -> tuple[Any, FloatArray]:
-        """Sparse phi, shape (n, r), and d, with the kernel's own noise of each row."""
-        scaled, deviation = X * self.scales, np.sqrt(function_variances(self.prior, X))
-        k = min(max(self.m, _LEAST_NEAR), self.rank)
+    def doubled(self) -> "Vecchia":
+        """See `Vecchia`."""
+        return Vecchia(self.m).doubled()
+
+    def features(self, prior: Prior, X: FloatArray) -> "VecchiaFeatures":
+        """Of the process, whatever the inputs are."""
+        return VecchiaFeatures(prior, self)
+
+    def nearest(self, X: FloatArray, k: int) -> tuple[IntArray, NDArray[np.bool_]]:
+        """Places that are next to inputs, shape (n, k), and whether an input is none of them."""
+        scaled = X * self.scales
         near = self._tree.query(scaled, k=k)[1].reshape(len(X), -1)
-        new = (scaled != self._points[near[:, 0]]).any(axis=1)
-        weights, left = np.zeros(near.shape), np.zeros(len(X))
-        weights[:, 0] = 1.0
-        if new.any():
-            across = partial(self._correlation, X[new], deviation[new])
-            found = vecchia.conditionals(scaled[new], near[new], self._between, across)
-            weights[new], left[new] = found.weights, found.variance
-        neighbours = np.where(new[:, None] | (np.arange(near.shape[1]) == 0), near, -1)
-        phi = vecchia.Conditionals(neighbours, weights * deviation[:, None], left)
-        noise = self.prior.covariance("X", X, diag=True) - deviation**2
-        noise[noise < _ROUND_OFF * deviation**2] = 0.0
-        return phi.matrix(self.rank), left * deviation**2 + noise
+        return near, (scaled != self._points[near[:, 0]]).any(axis=1)
 
     @cached_property
-    def conditionals(self) -> vecchia.Conditionals:
-        """Of each place given those before it."""
-        near = vecchia.nearest_earlier(self._points, self.m)
-        return vecchia.conditionals(self._points, near, self._between, self._between)
+    def graph(self) -> NeighbourGraph:
+        """Of each place those before it."""
+        return NeighbourGraph(nearest_earlier(self._points, self.m))
 
-    @cached_property
-    def _root(self) -> sparse.csr_array:
-        """B."""
-        return sparse.eye_array(self.rank, format="csr") - self.conditionals.matrix(self.rank)
-
-    @cached_property
-    def precision(self) -> sparse.coo_array:
-        """Q, in places by row."""
-        scaled = sparse.diags_array(1.0 / self.conditionals.variance) @ self._root
-        return sparse.coo_array(self._root.T @ scaled)
-
-    @property
-    def log_det(self) -> float:
-        """Of Q."""
-        return -float(np.log(self.conditionals.variance).sum())
-
-    def covariance(self, a: Any, b: Any) -> FloatArray:
-        """Of phi'c for two sparse sets of rows."""
-        root = splu(sparse.csc_array(self._root), permc_spec="NATURAL", diag_pivot_thresh=0.0)
-        parts = []
-        for start in range(0, b.shape[0], _SOLVED):
-            right = b[start : start + _SOLVED].T.toarray()
-            right = self.conditionals.variance[:, None] * root.solve(right, trans="T")
-            parts.append(a @ root.solve(right))
-        return np.hstack(parts)
+    def pattern(self, design: Any) -> FieldPattern:
+        """Of fields that rows of a sparse matrix see."""
+        row = np.repeat(np.arange(design.shape[0]), np.diff(design.indptr))
+        of_design = np.stack([row, design.indices]).astype(np.intp)
+        return FieldPattern(of_design, self.graph.of_precision, design.shape)
 
     @cached_property
     def _points(self) -> FloatArray:
@@ -109,19 +86,88 @@ class VecchiaFeatures:
     def _tree(self) -> cKDTree:
         return cKDTree(self._points)
 
-    @cached_property
-    def _deviations(self) -> FloatArray:
-        return np.sqrt(function_variances(self.prior, self.places))
+
+@dataclass(frozen=True, eq=False)
+class VecchiaFeatures:
+    """Values of a process at different places, each known from m others, and at inputs from m.
+
+    Attributes
+    ----------
+    prior : Prior
+    basis : VecchiaPlaces
+    """
+
+    prior: Prior
+    basis: VecchiaPlaces
 
     @property
-    def _between(self) -> vecchia.Correlation:
-        return partial(self._correlation, self.places, self._deviations)
+    def rank(self) -> int:
+        """Number r of places."""
+        return self.basis.rank
 
-    def _correlation(
-        self, X: FloatArray, deviations: FloatArray, rows: IntArray, columns: IntArray
-    ) -> FloatArray:
-        known = self.prior.covariance("X", X[rows], self.places[columns])
-        return known / deviations[rows, None] / self._deviations[columns]
+    def at(self, X: FloatArray) -> tuple[Any, FloatArray]:
+        """Sparse phi, shape (n, r), and d, with the kernel's own noise of each row."""
+        deviation = np.sqrt(self.prior.pairs("X", X, X))
+        k = min(max(self.basis.m, _LEAST_NEAR), self.rank)
+        near, new = self.basis.nearest(X, k)
+        size = np.where(new, k, 1)
+        weights, left = np.ones((len(X), k)), np.zeros(len(X))
+        moved = np.flatnonzero(new)
+        for some in (moved[i : i + _AT_ONCE] for i in range(0, moved.size, _AT_ONCE)):
+            weights[some], left[some] = self._given_nearest(X[some], deviation[some], near[some])
+        known = np.arange(k) < size[:, None]
+        values = (weights * deviation[:, None])[known]
+        starts = np.concatenate([[0], np.cumsum(size)])
+        phi = sparse.csr_array((values, near[known], starts), shape=(len(X), self.rank))
+        noise = self.prior.covariance("X", X, diag=True) - deviation**2
+        noise[noise < ROUND_OFF * deviation**2] = 0.0
+        return phi, left * deviation**2 + noise
+
+    def _given_nearest(
+        self, X: FloatArray, deviation: FloatArray, near: IntArray
+    ) -> vecchia.Conditionals:
+        n, k = near.shape
+        places, sd = self.basis.places[near], self._deviations[near]
+        points = np.concatenate([places, X[:, None]], axis=1)
+        sd = np.column_stack([sd, deviation])
+        i, j = vecchia.below_diagonal(k)
+        ends = (points[:, x].reshape(-1, X.shape[1]) for x in (i, j))
+        known = self.prior.pairs("X", *ends).reshape(n, -1) / sd[:, i] / sd[:, j]
+        return vecchia.conditionals(known, k)
+
+    @cached_property
+    def correlations(self) -> FloatArray:
+        """Of the pairs of the graph."""
+        (i, j), places, sd = self.basis.graph.pairs, self.basis.places, self._deviations
+        return self.prior.pairs("X", places[i], places[j]) / sd[i] / sd[j]
+
+    @cached_property
+    def conditionals(self) -> vecchia.Conditionals:
+        """Of each place given those before it."""
+        return self.basis.graph.conditionals(self.correlations)
+
+    @property
+    def log_det(self) -> float:
+        """Of Q."""
+        return -float(np.log(self.conditionals.variance).sum())
+
+    @property
+    def precision(self) -> FloatArray:
+        """Q, where the graph has entries."""
+        return self.basis.graph.precision(self.conditionals)
+
+    def covariance(self, a: Any, b: Any) -> FloatArray:
+        """Of phi'c for two sparse sets of rows."""
+        Q = sparse.csc_array((self.precision, self.basis.graph.of_precision))
+        chol, parts = SparseCholesky(Q), []
+        for start in range(0, b.shape[0], _SOLVED):
+            parts.append(a @ chol.solve(b[start : start + _SOLVED].T.toarray()))
+        return np.hstack(parts)
+
+    @cached_property
+    def _deviations(self) -> FloatArray:
+        places = self.basis.places
+        return np.sqrt(self.prior.pairs("X", places, places))
 
 
 @dataclass(frozen=True)
@@ -153,8 +199,9 @@ class Vecchia:
 
     Notes
     -----
-    Hyperparameters are not learnt with it yet: learn them from some thousand rows, or with
-    `Inducing`, and give their values to ``posterior(point=...)``.
+    `find_hyperparameters` and `integrate` take likelihoods about one value of f a row. Neighbours
+    are those in units of the kernel where a search with all rows begins, and stay: a
+    search for lengthscales of several columns that starts far off is best repeated from its end.
 
     References
     ----------
@@ -188,6 +235,10 @@ class Vecchia:
 
     def features(self, prior: Prior, X: FloatArray) -> VecchiaFeatures:
         """Of the process at inputs like X."""
+        return self.places(prior, X).features(prior, X)
+
+    def places(self, prior: Prior, X: FloatArray) -> VecchiaPlaces:
+        """Different inputs, with neighbours in units of the kernel."""
         rng = np.random.default_rng(_SEED)
         some = X if len(X) <= _LOOKED else X[rng.choice(len(X), _LOOKED, replace=False)]
         scales = column_scales(prior, some, rng)
@@ -199,4 +250,4 @@ class Vecchia:
             )
         places = X[np.unique(X[:, active], axis=0, return_index=True)[1]]
         points = (places * scales)[:, active] if active.size else np.zeros((len(places), 1))
-        return VecchiaFeatures(prior, self.m, scales, places[vecchia.coarse_to_fine(points)])
+        return VecchiaPlaces(self.m, scales, places[vecchia.coarse_to_fine(points)])

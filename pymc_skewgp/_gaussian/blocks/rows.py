@@ -6,6 +6,7 @@ and the last steps that these have taken, and returns sums of size r x r at most
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from copy import copy
 from functools import partial
 from typing import Any, NamedTuple, Self
@@ -781,3 +782,14 @@ class FieldBlock(RowBlock):
         covariance *= tau[self._row_of]
         covariance += pull[self._row_of] * mean[self.factor.indices]
         return covariance
+
+
+def field_blocks(
+    values: FloatArray, pattern: FieldPattern, sites: Iterable[BlockSites]
+) -> list[FieldBlock]:
+    """Of sites one after the other."""
+    stop, found = 0, []
+    for own in sites:
+        rows = slice(stop, stop := stop + own.size)
+        found.append(FieldBlock(values, pattern, rows, own))
+    return found

@@ -53,10 +53,11 @@ from pymc_skewgp._model.gp.functions import SharedFunctions
 from pymc_skewgp._model.gp.latent_draws import LatentDraws, latent_tree
 from pymc_skewgp._observations.new_rows import NewRows
 from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
-from pymc_skewgp._posterior.features import HSGP, Inducing
+from pymc_skewgp._posterior.features import Inducing, PivotedCholesky
 from pymc_skewgp._posterior.output import as_probabilities
 from pymc_skewgp._posterior.posterior import SkewGPPosterior, draws_here_and_there
 from pymc_skewgp._posterior.prior import DataSet
+from pymc_skewgp._posterior.vecchia import Vecchia
 from pymc_skewgp._validation import FloatArray
 
 _log = logging.getLogger("pymc.pymc_skewgp")
@@ -416,9 +417,13 @@ def _placed(
         objective = rows.on_all(first)
     # What has this basis at all hyperparameters: the box of a spectral one is the data's.
     basis, approximation = objective.latent.basis, rows.approximation
-    rank = int(basis.rank if isinstance(approximation, HSGP) else basis.shape[0])
-    if not isinstance(approximation, HSGP):
-        approximation = Inducing(basis)
+    if isinstance(approximation, Inducing | PivotedCholesky):
+        approximation, rank = Inducing(basis), len(basis)
+    elif isinstance(approximation, Vecchia):
+        # About as many entries has a row of R.
+        approximation, rank = basis, min(basis.rank, basis.m**2)
+    else:
+        rank = basis.rank
     n = sum(kind.n_computed for kind in rows.kinds)
     n_evidences = settings.many_rows_evidences
     if keep:  # no more posteriors than there is memory for

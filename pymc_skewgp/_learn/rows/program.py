@@ -27,6 +27,7 @@ from pymc_skewgp._model.gp.functions import (
     active_columns,
     derivative_covariance,
     derivative_mean,
+    pair_covariance,
     spectral_basis,
     spectral_density,
 )
@@ -46,6 +47,7 @@ from pymc_skewgp._posterior.blocks_at import (
 )
 from pymc_skewgp._posterior.features import NUGGET, SpectralFeatures
 from pymc_skewgp._posterior.prior import factor_between
+from pymc_skewgp._posterior.vecchia import ROUND_OFF, VecchiaPlaces
 from pymc_skewgp._validation import FloatArray
 
 ValuesOf = Derivative | Literal["pseudo-points"] | None
@@ -125,6 +127,9 @@ class LatentGraph:
     n_functions : int
     m : tuple of int, optional
         Eigenfunctions along each column that the kernel depends on; None for inducing points.
+    as_field : bool, default False
+        Whether the coordinates are f at the different inputs, in deviations: phi has one column
+        then, these deviations, and in common are correlations of pairs of inputs.
 
     Attributes
     ----------
@@ -145,10 +150,18 @@ class LatentGraph:
         coregion: Any = None,
         n_functions: int = 1,
         m: tuple[int, ...] | None = None,
+        as_field: bool = False,
     ) -> None:
         self.coordinates, self.model, self.gp, self._m = coordinates, model, gp, m
         self.X = pt.matrix("X", shape=(None, n_columns), dtype="float64")
-        if m is None:
+        self.as_field = as_field
+        if as_field:
+            places = pt.matrix("places", shape=(None, n_columns), dtype="float64")
+            i, j = pt.lvectors("i", "j")
+            self._basis = [places, i, j]
+            sd = pt.sqrt(pair_covariance(gp.cov_func, places, places))
+            common = [pair_covariance(gp.cov_func, places[i], places[j]) / sd[i] / sd[j]]
+        elif m is None:
             self._basis = [pt.matrix("Z", shape=(None, n_columns), dtype="float64")]
             # Two arguments: noise of rows does not belong to the function at the points.
             common = [_factor(gp.cov_func(self._basis[0], self._basis[0]))]
@@ -183,6 +196,11 @@ class LatentGraph:
         pseudo-points, whatever X is.
         """
         gp, X, (common, *_) = self.gp, self.X, self._common
+        if self.as_field:
+            variance, every = pair_covariance(gp.cov_func, X, X), gp.cov_func(X, diag=True)
+            noise = every - variance
+            noise = pt.switch(noise < ROUND_OFF * variance, 0.0, noise)
+            return pt.sqrt(variance)[:, None], gp.mean_func(X), noise
         if self._m is not None:
             centre, half_width = self._basis
             centred = (X - centre)[:, active_columns(gp.cov_func)]
@@ -253,7 +271,8 @@ class Latent:
     common : CompiledNumbers
     n_functions : int
     basis : object
-        Inducing points, or the box of a spectral basis: the same at every point of the search.
+        Inducing points, the box of a spectral basis, or places with neighbours: the same at every
+        point of the search.
     """
 
     common: CompiledNumbers
@@ -262,8 +281,11 @@ class Latent:
 
     def at(self, point: Point) -> LatentAt | None:
         """At a point; None where double precision ends."""
-        box = isinstance(self.basis, SpectralFeatures)
-        basis = (self.basis.centre, self.basis.half_width) if box else (self.basis,)
+        basis: Arrays = (self.basis,)
+        if isinstance(self.basis, SpectralFeatures):
+            basis = self.basis.centre, self.basis.half_width
+        elif isinstance(self.basis, VecchiaPlaces):
+            basis = self.basis.places, *self.basis.graph.pairs
         common = tuple(self.common(point, basis))
         return LatentAt(point, basis, common) if all_finite(*common) else None
 
@@ -394,13 +416,15 @@ def row_numbers(known: KnownData, latent: LatentGraph) -> CompiledNumbers:
     return latent.compiled(symbols, [rows.log_constant, *numbers])
 
 
-def rows_of(known: KnownData, compiled: CompiledNumbers) -> DataOfKind:
-    """Points and intervals with noise of their own."""
+def rows_of(
+    known: KnownData, compiled: CompiledNumbers, size: int = row_blocks.ROWS_IN_BLOCK
+) -> DataOfKind:
+    """Points and intervals with noise of their own, so many in a block."""
     rows, table = row_blocks.PlainRows(known.X, known.whole), known.whole
 
     def blocks(chosen: IntArray) -> list[Chunk]:
         found = list[Chunk]()
-        for own in rows.cuts(chosen):
+        for own in rows.cuts(chosen, size):
             constant = np.zeros(()) if found else table.log_constant
             columns, slopes = ([x[own.rows] for x in y] for y in (table.columns, table.slopes))
             designs = [] if own.design is None else [own.design, own.design.power(2)]
@@ -416,12 +440,14 @@ def _times(design: Any, x: Any) -> Any:
     return ps.structured_dot(design, x[:, None])[:, 0]
 
 
-def functions_of(known: KnownSites, compiled: CompiledNumbers) -> DataOfKind:
-    """Sites that are functions of one predictor each.
+def functions_of(
+    known: KnownSites, compiled: CompiledNumbers, size: int = row_blocks.ROWS_IN_BLOCK
+) -> DataOfKind:
+    """Sites that are functions of one predictor each, so many in a block.
 
     A function of all values has no parts, nor have parameters of rows.
     """
-    size, n = row_blocks.ROWS_IN_BLOCK, known.X.shape[0]
+    n = known.X.shape[0]
 
     def blocks(chosen: IntArray) -> list[Chunk]:
         if not known.divisible:
@@ -495,15 +521,16 @@ def _symbol(ndim: int) -> Any:
 
 
 def kind_of(known: Any, latent: LatentGraph) -> DataOfKind:
-    """Data that are checked, compiled for a model."""
+    """Data that are checked, compiled for a model; those of a field are one block."""
+    size = max(len(known.X), len(known.y)) if latent.as_field else row_blocks.ROWS_IN_BLOCK
     if isinstance(known, KnownSites):
         numbers = [pt.zeros(()), *latent.first(), *known.random.values()]
-        return functions_of(known, latent.compiled([], numbers))
+        return functions_of(known, latent.compiled([], numbers), size)
     if not known.likelihood.has_data:
         return limits_of(known, latent)
     if is_grouped(known):
         return groups_of(known, latent)
-    return rows_of(known, row_numbers(known, latent))
+    return rows_of(known, row_numbers(known, latent), size)
 
 
 def blocks_of(kinds: Sequence[DataOfKind]) -> list[Chunk]:

@@ -20,19 +20,11 @@ from pymc_skewgp._errors import (
     DoublePrecisionError,
     no_warnings,
 )
-from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.ep import (
     BlockEP,
-    LocalBlocks,
     added,
     fit_blocks,
-    gaussian_of,
-    side_by_side,
 )
-from pymc_skewgp._gaussian.blocks.pairs import BlockPairs, ModePairs
-from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
-from pymc_skewgp._gaussian.coordinates import SiteSampler
-from pymc_skewgp._gaussian.pairs import EPPairs
 from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn import optimizers
 from pymc_skewgp._learn.coordinates import Bounds, Coordinates, Point, Value
@@ -42,7 +34,6 @@ from pymc_skewgp._learn.rows.program import (
     CompiledNumbers,
     DataOfKind,
     Latent,
-    LatentAt,
     LatentGraph,
     blocks_of,
     functions_of,
@@ -53,13 +44,14 @@ from pymc_skewgp._learn.rows.program import (
     signs_of,
     some_blocks,
 )
+from pymc_skewgp._learn.rows.rows_at_point import Rows, RowsOfField
 from pymc_skewgp._learn.search import Part, SearchResult, ascents, promising
 from pymc_skewgp._limits import announce_rows
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.functions import ArrayCovariance, ArrayMean, active_columns
 from pymc_skewgp._model.graph.data import KnownData, KnownSites, known_of
 from pymc_skewgp._observations.likelihood import Likelihood, as_inputs
-from pymc_skewgp._posterior import dask_blocks, features
+from pymc_skewgp._posterior import dask_blocks
 from pymc_skewgp._posterior.automatic import (
     FEW_ROWS,
     LIMIT,
@@ -69,9 +61,9 @@ from pymc_skewgp._posterior.automatic import (
     loss_of_fit,
     warn_of_loss,
 )
-from pymc_skewgp._posterior.blocks_at import Arrays, BlockAt, SignsAt
+from pymc_skewgp._posterior.blocks_at import Arrays
 from pymc_skewgp._posterior.dask_blocks import current_client
-from pymc_skewgp._posterior.data_blocks import MOST_LIMITS
+from pymc_skewgp._posterior.data_blocks import MOST_LIMITS, PlainRows
 from pymc_skewgp._posterior.distributed_posterior import ChunkedData, is_dask
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
 from pymc_skewgp._posterior.features import HSGP, Inducing, PivotedCholesky
@@ -79,122 +71,13 @@ from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.prior import Approximation, Prior
 from pymc_skewgp._posterior.row_groups import refuse_shared_noise
 from pymc_skewgp._posterior.site_evidence import FactorTerms
+from pymc_skewgp._posterior.vecchia import Vecchia, VecchiaPlaces
 from pymc_skewgp._validation import FloatArray
 
 if TYPE_CHECKING:
     from distributed import Client
 
-# Many rows at a point of their hyperparameters: blocks for EP, and its gradient through them.
-
 _T = TypeVar("_T")
-
-
-class Rows:
-    """All data at one point after another, in blocks in this process: blocks for EP.
-
-    Parameters
-    ----------
-    latent : Latent
-    blocks : sequence of Chunk
-    signs : Chunk, optional
-        Of the functions at pseudo-points, beside the data.
-    n_threads : int, optional
-        See `LocalBlocks`.
-
-    Attributes
-    ----------
-    n_rows, rank, here
-        See `Blocks`.
-    log_constant : float
-        Of the log evidence, beside that of the blocks.
-    """
-
-    n_rows: int
-    rank: int
-    log_constant: float
-    here = True
-    _at: LatentAt | None = None
-
-    def __init__(
-        self,
-        latent: Latent,
-        blocks: Sequence[Chunk],
-        signs: Chunk | None = None,
-        n_threads: int | None = None,
-    ) -> None:
-        self.latent, self.blocks, self._n_threads = latent, blocks, n_threads
-        self._all = [*blocks, *([] if signs is None else [signs])]
-        self._parts: list[BlockAt] = []
-        # Of each block, tau and nu: EP begins where it has ended last.
-        self._sites: list[Arrays] = []
-
-    def evaluate(self, point: Point, function: Callable[["Rows"], _T | None]) -> _T | None:
-        """A function of all rows at a point; None where double precision ends."""
-        try:
-            return None if self.place(point) is None else function(self)
-        finally:
-            self._parts = []  # for their memory
-
-    def place(self, point: Point) -> tuple[int, int, float] | None:
-        """Go to a point: rows, coordinates and constant there; None where double precision ends."""
-        self._parts = []
-        # Aligned, see `InOnePiece`.
-        self._at = at = self.latent.at(point.at(point.x.copy()))
-        if at is None:
-            return None
-        for part in side_by_side(lambda x: x.at(at), self._all, self._n_threads):
-            if part is None:
-                return None
-            self._parts.append(part)
-        for part, (tau, nu) in zip(self._parts, self._sites, strict=False):
-            part.block.tau, part.block.nu = tau, nu
-        self._blocks = LocalBlocks([part.block for part in self._parts], self._n_threads)
-        constant = sum(part.log_constant for part in self._parts)
-        self.n_rows, self.rank, self.log_constant = self._blocks.n_rows, self._blocks.rank, constant
-        return self.n_rows, self.rank, constant
-
-    def total(self, method: str, *arguments: Any) -> Any:
-        """See `Blocks`."""
-        return self._blocks.total(method, *arguments)
-
-    def keep(self) -> None:
-        """EP at the next point is to begin with the sites as they are."""
-        self._sites = [(x.block.tau.copy(), x.block.nu.copy()) for x in self._parts]
-
-    def gradient(self, gaussian: CoordinateGaussian) -> Arrays:
-        """Of EP's log evidence at its fixed point, in the continuous variables."""
-        assert self._at is not None
-        found = self.part_of_gradient(gaussian.mean, gaussian.spread)
-        return self.latent.pull_back(self._at, found)
-
-    def part_of_gradient(self, mean: FloatArray, spread: FloatArray) -> Arrays:
-        """What `Latent` pulls back, EP's Gaussian being N(mean, spread spread')."""
-        at = self._at
-        assert at is not None
-
-        def of_block(pair: tuple[Chunk, BlockAt]) -> Arrays:
-            chunk, part = pair
-            return chunk.pull_back(at, part, mean, spread)
-
-        pairs = list(zip(self._all, self._parts, strict=True))
-        return reduce(plus, side_by_side(of_block, pairs, self._n_threads))
-
-    def proposal(self, gaussian: CoordinateGaussian) -> EPPairs | ModePairs:
-        """Of coordinates after EP, rows with next to no noise first."""
-        # Signs come first.
-        rows = RowsBeside.joined([part.hard for part in reversed(self._parts)])
-        if rows is None:
-            return BlockPairs(gaussian, self._blocks if self.here else self).with_modes()
-        noisy = [part.block for part in self._parts if part.hard is None]
-        blocks = LocalBlocks(noisy, self._n_threads)
-        return BlockPairs.beside(rows, gaussian_of(blocks.total("sums")), blocks)
-
-    def of_data(self, evidence: Estimate, n_draws: int) -> Estimate:
-        """Log evidence of the data, from that of the blocks by so many draws."""
-        found = evidence._replace(value=evidence.value + self.log_constant)
-        signs = [part for part in self._parts if isinstance(part, SignsAt)]
-        return signs[0].with_error(found, n_draws) if signs else found
-
 
 # EP's residual over all rows; the evidence is off by its square.
 _TOLERANCE = 1e-2
@@ -240,7 +123,8 @@ class RowsObjective:
     def on(self, blocks: Sequence[Chunk], basis: Any) -> "RowsObjective":
         """The same for other data and another basis, nothing compiled anew."""
         latent = replace(self.latent, basis=basis)
-        return self.of(Rows(latent, blocks, self.signs), latent)
+        kind = RowsOfField if isinstance(basis, VecchiaPlaces) else Rows
+        return self.of(kind(latent, blocks, self.signs), latent)
 
     def of(self, rows: Rows, latent: Latent) -> "RowsObjective":
         """The same of rows that are of this latent process, wherever they are."""
@@ -295,8 +179,7 @@ class RowsObjective:
         """
 
         def by_pairs(rows: Rows, ep: BlockEP) -> Estimate:
-            sampler = SiteSampler(rows.proposal(ep.gaussian))
-            draws = sampler.members(n_draws, np.random.default_rng(seed))
+            draws = rows.sampler(ep.gaussian).members(n_draws, np.random.default_rng(seed))
             assert draws.log_prob is not None
             return rows.of_data(draws.log_prob, n_draws)
 
@@ -313,7 +196,7 @@ class RowsObjective:
 
         def fitted(rows: Rows) -> _T | None:
             with no_warnings():
-                ep = fit_blocks(rows, tol=self.tolerance, max_sweeps=_MOST_SWEEPS)
+                ep = fit_blocks(rows, tol=self.tolerance, max_sweeps=_MOST_SWEEPS, times=rows.times)
             # Where EP goes round in circles the labels are as good as separated, far from any
             # optimum.
             if not (np.isfinite(ep.log_prob) and ep.residual < _LARGEST_RESIDUAL):
@@ -326,7 +209,7 @@ class RowsObjective:
 
 # From a SkewGP and its data to their objective with f of finite rank.
 
-_LEARNT_WITH = Inducing, PivotedCholesky, HSGP
+_LEARNT_WITH = Inducing, PivotedCholesky, HSGP, Vecchia
 
 
 def why_not_by_rows(gp: Any, known: Sequence[Any], coregion: Any = None) -> str | None:
@@ -343,6 +226,11 @@ def why_not_by_rows(gp: Any, known: Sequence[Any], coregion: Any = None) -> str 
         return "constraints alone have no rows that blocks are made of"
     if isinstance(asked, HSGP) and any(x.likelihood.derivative is not None for x in known):
         return "HSGP has no derivatives for constraints: take Inducing"
+    if isinstance(asked, Vecchia) and (gp.n_pseudo_points or not all(map(_is_plain, known))):
+        return (
+            "Vecchia takes no pseudo-points and no constraints, and likelihoods about one value of "
+            "f a row, with noise of its own: take Inducing"
+        )
     for data in known:
         if isinstance(data, KnownSites):
             continue
@@ -360,10 +248,21 @@ def why_not_by_rows(gp: Any, known: Sequence[Any], coregion: Any = None) -> str 
     return None
 
 
+def _is_plain(data: Any) -> bool:
+    """Whether each row is about the value of one function at one row of X."""
+    if data.n_functions > 1 or not data.likelihood.has_data:
+        return False
+    if isinstance(data, KnownSites):
+        return True
+    return not is_grouped(data) and PlainRows(data.X, data.whole).picked is not None
+
+
 def why_not_on_workers(gp: Any, known: Sequence[Any]) -> str | None:
     """What, of all that is learnt by rows, is not on workers of a cluster; None where nothing."""
     if gp.n_pseudo_points:
         return "it has pseudo-points"
+    if isinstance(gp.approximation, Vecchia):
+        return "Vecchia needs all rows in one process"
     constraints = (data.likelihood for data in known if not data.likelihood.has_data)
     return next((f"{likelihood!r} is a constraint" for likelihood in constraints), None)
 
@@ -419,7 +318,8 @@ def latent_graph(
     if isinstance(approximation, HSGP):
         m = approximation.sizes(active_columns(gp.cov_func))
     k = max(data.n_functions for data in known)
-    return LatentGraph(coordinates, model, gp, known[0].X.shape[1], coregion, k, m)
+    as_field = isinstance(approximation, Vecchia)
+    return LatentGraph(coordinates, model, gp, known[0].X.shape[1], coregion, k, m, as_field)
 
 
 def rows_objective(graph: LatentGraph, objective: Objective) -> RowsObjective:
@@ -742,11 +642,14 @@ class ManyRows:
         """
         blocks = some_blocks(self.kinds, size, rng)
         own = blocks_of(self.kinds) if blocks is None else blocks
-        return self.objective.on(own, self.basis(point)), blocks is not None
+        X = self.X
+        if isinstance(self.approximation, Vecchia):
+            X = np.concatenate([block.X for block in own])
+        return self.objective.on(own, self.basis(point, X)), blocks is not None
 
     def on_all(self, point: Point) -> RowsObjective:
         """The objective of all rows, its basis placed by the kernel at a point."""
-        basis, client = self.basis(point), dask_blocks.current_client()
+        basis, client = self.basis(point, self.X), dask_blocks.current_client()
         latent = replace(self.objective.latent, basis=basis)
         if self.chunked is not None:
             kind, data = self.kinds[0], self.chunked
@@ -758,16 +661,16 @@ class ManyRows:
             return self.objective.of(sent_rows(client, latent, blocks), latent)
         return self.objective.on(blocks, basis)
 
-    def basis(self, point: Point) -> Any:
-        """Inducing points, or the box of a spectral basis, for the kernel at a point."""
+    def basis(self, point: Point, X: FloatArray) -> Any:
+        """Inducing points, a spectral basis' box, or places, for the kernel at a point."""
         values: Mapping[str, Any] = self.objective.named(point)
         none = np.zeros(0)
         cov_func = ArrayCovariance(self.gp.cov_func, values)
         mean_func = ArrayMean(self.gp.mean_func, values)
-        prior = Prior(cov_func, mean_func, np.zeros((0, self.X.shape[1])), none, none)
-        if isinstance(self.approximation, features.Inducing | features.PivotedCholesky):
-            return self.approximation.places(prior, self.X)
-        return self.approximation.features(prior, self.X)
+        prior = Prior(cov_func, mean_func, np.zeros((0, X.shape[1])), none, none)
+        if isinstance(self.approximation, Inducing | PivotedCholesky | Vecchia):
+            return self.approximation.places(prior, X)
+        return self.approximation.features(prior, X)
 
 
 def _with_first_step(settings: optimizers.SearchSettings) -> optimizers.OptimizerSettings:

@@ -18,7 +18,7 @@ from pymc.gp import cov as pm_cov
 from pymc.gp.hsgp_approx import calc_eigenvalues
 from pytensor.gradient import pushforward
 from pytensor.graph.basic import Apply
-from pytensor.graph.replace import graph_replace
+from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors, apply_ancestors
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.type import RandomType
@@ -309,6 +309,8 @@ def _refuse(kernel: Any, why: str) -> NoReturn:
 
 # From ``pm.gp`` covariance and mean objects to functions of arrays.
 
+_PAIRS = 2**17  # whose covariances are computed at a time
+
 # PyMC's basis of the Hilbert space approximation, as a graph of the inputs and of the box.
 
 
@@ -328,6 +330,13 @@ def active_columns(cov_func: Any) -> list[int]:
             f"has terms of {sorted(kinds)}: use Inducing."
         )
     return list(kinds.pop())
+
+
+def pair_covariance(cov_func: Any, X: Any, Xs: Any) -> Any:
+    """Of f at each row of X with f at the same one of Xs, without noise, as a graph (n,)."""
+    one, other = (pt.matrix(shape=(1, x.type.shape[1]), dtype="float64") for x in (X, Xs))
+    single = pt.cast(cov_func(one, other)[0, 0], "float64")
+    return vectorize_graph(single, {one: X[:, None], other: Xs[:, None]})
 
 
 def spectral_features(
@@ -499,6 +508,17 @@ class ArrayCovariance(_OfArrays):
             return inputs, self._given(*inputs, diag=diag)
 
         return self._at((diag, *columns), graph, *arrays)
+
+    def pairs(self, X: FloatArray, Xs: FloatArray) -> FloatArray:
+        """See `pair_covariance`."""
+
+        def graph() -> tuple[list[Any], Any]:
+            inputs = [_inputs(name, X.shape[1]) for name in ("X", "Xs")]
+            return inputs, pair_covariance(self._given, *inputs)
+
+        starts = range(0, max(len(X), 1), _PAIRS)
+        parts = (slice(i, i + _PAIRS) for i in starts)
+        return np.concatenate([self._at(("pairs", X.shape[1]), graph, X[x], Xs[x]) for x in parts])
 
     def derivative(
         self, X: FloatArray, Xs: FloatArray, left: Derivative | None, right: Derivative | None
