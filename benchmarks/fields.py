@@ -1,6 +1,7 @@
 """Fields with sparse precisions by their size: EP with its gradient, draws, and their errors.
 
-    python benchmarks/fields.py [--nodes 1000 10000 100000] [--data DIR] [--out DIR]
+    python benchmarks/fields.py [--nodes 1000 10000 100000] [--data DIR] [--gpboost PYTHON]
+        [--out DIR]
 
 Counts on a square lattice (`pm.CAR`), on a random walk, more dispersed ones on another, labels of
 people with an effect each, ten rows a person, and accidents in New York by BYM2; labels on a map
@@ -12,6 +13,11 @@ gradient from the last result, `draws` of the exact log evidence by 1,024 draws,
 error, relative effective sample size and way, by pairs or part by part, follow. Of maps `compile`
 makes the precision, `ep` is all of EP from no sites, and above 20,000 nodes there are fewer draws.
 `memory` in GB is the most of the process, of maps before the draws.
+
+With ``--gpboost``, a Python that has it, hyperparameters of such a map are learnt by both, the
+range and the standard deviation, with 10 neighbours, and labels at 2,000 more places are forecast
+(``DIR/fields_learnt.csv``): CPU seconds and wall clock of the search, mean log loss, and what was
+found.
 """
 
 import argparse
@@ -20,6 +26,7 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -90,17 +97,21 @@ def new_york(nodes, rng):
     pm.Poisson("y", pm.math.exp(np.log(d["E"]) + level + sigma * mixed), observed=d["y"])
 
 
-def on_a_map(nodes, approximation):
-    """Labels of f by random waves, whose covariance is the kernel's; its posterior."""
-    rng, n_waves, ls = np.random.default_rng(SEED), 4000, 0.05
+def labels_on_a_map(nodes, ls=0.05):
+    """Places, and labels of f by random waves, whose covariance is the kernel's."""
+    rng, n_waves = np.random.default_rng(SEED), 4000
     X = rng.random((nodes, 2))
     waves = rng.normal(size=(n_waves, 2)) * np.sqrt(3.0 / rng.chisquare(3, (n_waves, 1))) / ls
     phase, height = 2.0 * np.pi * rng.random(n_waves), rng.normal(size=n_waves)
     parts = np.array_split(X, 1 + nodes // 2000)
     f = np.concatenate([np.cos(x @ waves.T + phase) @ height for x in parts])
-    y = np.sqrt(2.0 / n_waves) * f + rng.normal(size=nodes) > 0.0
-    gp = sg.SkewGP(cov_func=pm.gp.cov.Matern32(2, ls=ls), approximation=approximation)
-    return gp.posterior(X, y, progressbar=False)
+    return X, np.sqrt(2.0 / n_waves) * f + rng.normal(size=nodes) > 0.0
+
+
+def on_a_map(nodes, approximation):
+    """Its posterior."""
+    gp = sg.SkewGP(cov_func=pm.gp.cov.Matern32(2, ls=0.05), approximation=approximation)
+    return gp.posterior(*labels_on_a_map(nodes), progressbar=False)
 
 
 def measure_map(kind, nodes):
@@ -131,6 +142,58 @@ def measure_map(kind, nodes):
         "method": latent.method,
         "memory": memory,
     }
+
+
+NEIGHBOURS, HELD_OUT = 10, 2000
+LEARNT = ("kind", "nodes", "cpu", "wall", "log_loss", "range", "deviation", "memory")
+
+
+def measure_learning(nodes):
+    """Hyperparameters of a map, and how labels at other places are forecast."""
+    X, y = labels_on_a_map(nodes + HELD_OUT)
+    with pm.Model():
+        ls, deviation = pm.LogNormal("range", -2.0, 1.0), pm.HalfNormal("deviation", 2.0)
+        kernel = deviation**2 * pm.gp.cov.Matern32(2, ls=ls)
+        gp = sg.SkewGP(cov_func=kernel, approximation=sg.approximations.Vecchia(NEIGHBOURS))
+    began = time.process_time(), time.perf_counter()
+    fit = sg.find_hyperparameters(gp, X[:nodes], y[:nodes], random_seed=SEED, progressbar=False)
+    cpu, wall = time.process_time() - began[0], time.perf_counter() - began[1]
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    posterior = gp.posterior(X[:nodes], y[:nodes], point=fit.point, n_draws=256, progressbar=False)
+    p = posterior.probability(X[nodes:]).value
+    return {
+        "kind": "vecchia_10",
+        "nodes": nodes,
+        "cpu": cpu,
+        "wall": wall,
+        "log_loss": -float(np.log(np.where(y[nodes:], p, 1.0 - p)).mean()),
+        "range": float(fit.point["range"]),
+        "deviation": float(fit.point["deviation"]),
+        "memory": memory,
+    }
+
+
+def learn_beside(python, nodes, out):
+    """Rows of both."""
+    here, path = Path(__file__).resolve(), out / "fields_learnt.csv"
+    done = {(row["kind"], int(row["nodes"])) for row in read_rows(path)}
+    commands = {
+        "vecchia_10": [sys.executable, here, "--learn", "--nodes", str(nodes)],
+        "gpboost_10": [python, here.with_name("map_gpboost.py"), "labels.npz", str(NEIGHBOURS)],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        X, y = labels_on_a_map(nodes + HELD_OUT)
+        np.savez(Path(folder) / "labels.npz", X=X, y=y, n=nodes)
+        for kind, command in commands.items():
+            if (kind, nodes) in done:
+                continue
+            found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+            if found.returncode:
+                print(kind, nodes, "failed:", found.stderr.strip().splitlines()[-1:])
+                continue
+            row = json.loads(found.stdout.splitlines()[-1])
+            append_rows(path, [row], machine(), LEARNT)
+            print(row, flush=True)
 
 
 # Neighbours; None is the kernel as it is.
@@ -179,12 +242,21 @@ def main():
     parser.add_argument("--kinds", nargs="+", default=[*KINDS, *MAPS], choices=[*KINDS, *MAPS])
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--data", type=Path, help="posteriordb's data, for new_york")
+    parser.add_argument("--gpboost", help="a Python that has it: hyperparameters of maps")
+    parser.add_argument("--learn", action="store_true", help="print the figures of learning")
     parser.add_argument("--one", action="store_true", help="print the figures of one field")
     options = parser.parse_args()
     if options.one:
         warnings.simplefilter("ignore")
         kind = options.kinds[0]
         print(json.dumps((measure_map if kind in MAPS else measure)(kind, options.nodes[0])))
+        return
+    if options.learn:
+        print(json.dumps(measure_learning(options.nodes[0])))
+        return
+    if options.gpboost:
+        for nodes in options.nodes:
+            learn_beside(options.gpboost, nodes, options.out)
         return
     path = options.out / "fields.csv"
     done = {(row["kind"], int(row["nodes"])) for row in read_rows(path)}

@@ -29,16 +29,14 @@ _UNBOUNDED = (
 class SparseCholesky:
     """R with P = R R', rows and columns in an order that leaves few entries.
 
-    By SciPy's SuperLU without pivoting, whose factors of a symmetric matrix are L and D L'.
-
     Parameters
     ----------
     precision : csc_array, shape (d, d)
         P, with both triangles.
     known : Elimination, optional
-        What is known of P's pattern, `precision` being in its order: SuperLU leaves out entries
-        that are 0 by chance, which the inverse needs. By default an order of few entries is looked
-        for, and those that it keeps are all.
+        What is known of P's pattern: entries that are 0 by chance count, which the inverse needs.
+        By default an order is looked for by SciPy's SuperLU, without pivoting, whose factors of a
+        symmetric matrix are L and D L', and those entries that it keeps are all.
 
     Attributes
     ----------
@@ -55,12 +53,27 @@ class SparseCholesky:
     """
 
     n_sums = 0
+    place: IntArray
+    rows: Any
 
     def __init__(self, precision: Any, known: "Elimination | None" = None) -> None:
+        if known is None:
+            self._by_superlu(precision)
+        else:
+            self.place, self.starts, self.rows = known[:3]
+            self.values = np.zeros(self.rows.size)
+            self.values[known.where] = precision.data[known.lower]
+            try:
+                _factorise(self.starts, self.rows, self.values)
+            except np.linalg.LinAlgError:
+                raise NotPositiveDefiniteError(_UNBOUNDED) from None
+        self.log_det = 2.0 * float(np.log(self.values[self.starts[:-1]]).sum())
+
+    def _by_superlu(self, precision: Any) -> None:
         try:
             found = splu(
                 sparse.csc_matrix(precision),
-                permc_spec="MMD_AT_PLUS_A" if known is None else "NATURAL",
+                permc_spec="MMD_AT_PLUS_A",
                 diag_pivot_thresh=0.0,
                 options={"SymmetricMode": True},
             )
@@ -71,18 +84,9 @@ class SparseCholesky:
             raise NotPositiveDefiniteError(_UNBOUNDED)
         lower = found.L
         lower.sort_indices()
-        place: IntArray = found.perm_c.astype(np.intp)
-        self.place = place if known is None else place[known.place]
-        rows: Any = lower.indices
-        self.rows: IntArray = rows
+        self.place, self.rows = found.perm_c.astype(np.intp), lower.indices
         self.starts = lower.indptr.astype(np.intp)
         self.values = lower.data * np.repeat(np.sqrt(pivots), np.diff(lower.indptr))
-        if known is not None and known.rows.size > self.rows.size:
-            keys, own = _keys(known.starts, known.rows), _keys(self.starts, self.rows)
-            values = np.zeros(keys.size)
-            values[np.searchsorted(keys, own)] = self.values
-            self.starts, self.rows, self.values = known.starts, known.rows, values
-        self.log_det = float(np.log(pivots).sum())
 
     def solve(self, x: FloatArray) -> FloatArray:
         """P^-1 x."""
@@ -114,9 +118,9 @@ class SparseCholesky:
 
     def entries(self, rows: IntArray, columns: IntArray) -> FloatArray:
         """Entries of P^-1, where R or P has some."""
-        i, j = self.place[rows], self.place[columns]
-        keys = np.minimum(i, j) * self.place.size + np.maximum(i, j)
-        return self._inverse[np.searchsorted(_keys(self.starts, self.rows), keys)]
+        found = np.empty(rows.size, dtype=np.intp)
+        _find(self.starts, self.rows, self.place[rows], self.place[columns], found)
+        return self._inverse[found]
 
     def covariances(self, columns: IntArray, starts: IntArray, values: FloatArray) -> FloatArray:
         """Of each entry A_ij, row by row, c_j's covariance with predictor i; `starts` of rows."""
@@ -134,18 +138,15 @@ class Elimination(NamedTuple):
         See `SparseCholesky`.
     starts, rows : ndarray of int
         Of R's columns; of all entries that may be other than 0.
+    lower, where : ndarray of int
+        P's entries that are below the diagonal then, and where they are in R.
     """
 
     place: IntArray
     starts: IntArray
     rows: IntArray
-
-
-def _keys(starts: IntArray, rows: IntArray) -> IntArray:
-    """Numbers of the entries of a matrix, column by column."""
-    d = starts.size - 1
-    found: IntArray = np.repeat(np.arange(d), np.diff(starts)) * d + rows
-    return found
+    lower: IntArray
+    where: IntArray
 
 
 class TiedCholesky:
@@ -274,23 +275,16 @@ class FieldPattern:
         """By a matrix that leaves no entries at 0."""
         dominant = self._matrix(-np.ones(self._entries[0].size))
         dominant.setdiag(np.diff(dominant.indptr) + 1.0)
-        chol = SparseCholesky(dominant)
-        return Elimination(chol.place, chol.starts, chol.rows)
-
-    @cached_property
-    def _in_order(self) -> Any:
-        """The numbers of P's entries in that order, and where they are."""
-        before = np.argsort(self._elimination.place)
-        numbers = self._matrix(np.arange(self._entries[0].size, dtype=np.float64))
-        found = numbers[before][:, before]
-        found.sort_indices()
-        return found.data.astype(np.intp), found.indices, found.indptr
+        found = SparseCholesky(dominant)
+        i, j = found.place[dominant.indices], np.repeat(found.place, np.diff(dominant.indptr))
+        lower = np.flatnonzero(i >= j)
+        where = np.empty(lower.size, dtype=np.intp)
+        _find(found.starts, found.rows, i[lower], j[lower], where)
+        return Elimination(found.place, found.starts, found.rows, lower, where)
 
     def factorised(self, precision: Any) -> SparseCholesky:
         """Of a matrix with these entries."""
-        number, *places = self._in_order
-        ordered = sparse.csc_array((precision.data[number], *places), shape=precision.shape)
-        return SparseCholesky(ordered, self._elimination)
+        return SparseCholesky(precision, self._elimination)
 
     def n_operations(self) -> float:
         """To factorise P: the sum of the squared lengths of R's columns."""
@@ -410,7 +404,9 @@ class FieldGaussian(CoordinateGaussian):
         return np.asarray(ratio)
 
 
-# Loops over the columns of R: solves, and parts of P^-1.
+# Loops over the columns of R: solves, R itself, and parts of P^-1.
+
+_SOLVED = 48  # rows at a time, by those before them
 
 
 @jit()
@@ -438,6 +434,86 @@ def _solve_transposed(starts, rows, values, x, first, stop):  # type: ignore[no-
             x[j, k] /= values[starts[j]]
 
 
+@jit_inner()
+def _last_alike(starts, rows, first):  # type: ignore[no-untyped-def]
+    """The last of the columns from `first` on with entries in the same rows below themselves."""
+    last = first
+    while last + 2 < starts.size and starts[last + 1] - starts[last] > 1:
+        if rows[starts[last] + 1] != last + 1:
+            break
+        if starts[last + 1] - starts[last] != starts[last + 2] - starts[last + 1] + 1:
+            break
+        last += 1
+    return last
+
+
+@jit_inner()
+def _firsts(starts, rows):  # type: ignore[no-untyped-def]
+    """Of each column the first that is alike."""
+    found, first = np.empty(starts.size - 1, dtype=np.int64), 0
+    while first < found.size:
+        stop = _last_alike(starts, rows, first) + 1
+        found[first:stop] = first
+        first = stop
+    return found
+
+
+@jit_inner()
+def _where(starts, rows, firsts, below, place, out):  # type: ignore[no-untyped-def]
+    """Where the entries of some rows and columns are, into the upper triangle of `out`."""
+    c = 0
+    while c < below.size:
+        first = last = firsts[below[c]]
+        while last + 1 < firsts.size and firsts[last + 1] == first:
+            last += 1
+        for i in range(starts[first], starts[first + 1]):
+            place[rows[i]] = i - starts[first]
+        while c < below.size and below[c] <= last:
+            start = starts[below[c]] + first - below[c]
+            for i in range(c, below.size):
+                out[c, i] = start + place[below[i]]
+            c += 1
+
+
+@jit()
+def _factorise(starts, rows, values):  # type: ignore[no-untyped-def]
+    """From the lower triangle of P to R, in place; LinAlgError where P is not positive definite.
+
+    Columns that are alike, J, are taken together: R_JJ, then R_KJ in the rows K below them, and
+    R_KJ R_KJ' is taken off what is left.
+    """
+    firsts, place, first = _firsts(starts, rows), np.empty(starts.size, dtype=np.int64), 0
+    while first < firsts.size:
+        last = _last_alike(starts, rows, first)
+        width, k = last - first + 1, starts[last + 1] - starts[last] - 1
+        own, below = np.zeros((width, width)), np.empty((width, k))
+        for c in range(width):
+            column = starts[first + c]
+            own[c:, c] = values[column : column + width - c]
+            below[c] = values[column + width - c : column + width - c + k]
+        own = np.ascontiguousarray(np.linalg.cholesky(own))
+        for b in range(0, width, _SOLVED):
+            stop = min(b + _SOLVED, width)
+            if b:
+                below[b:stop] -= np.dot(np.ascontiguousarray(own[b:stop, :b]), below[:b])
+            for c in range(b, stop):
+                for e in range(b, c):
+                    below[c] -= own[c, e] * below[e]
+                below[c] /= own[c, c]
+        for c in range(width):
+            column = starts[first + c]
+            values[column : column + width - c] = own[c:, c]
+            values[column + width - c : column + width - c + k] = below[c]
+        if k:
+            known, where = rows[starts[last] + 1 : starts[last + 1]], np.empty((k, k), np.int32)
+            _where(starts, rows, firsts, known, place, where)
+            square = np.dot(below.T, below)
+            for c in range(k):
+                for i in range(c, k):
+                    values[where[c, i]] -= square[c, i]
+        first = last + 1
+
+
 @jit()
 def _selected_inverse(starts, rows, values, out):  # type: ignore[no-untyped-def]
     """Entries of P^-1 where R has entries, into `out`, from the last columns to the first.
@@ -447,35 +523,34 @@ def _selected_inverse(starts, rows, values, out):  # type: ignore[no-untyped-def
     all that this needs has been found before (Takahashi, Fagan & Chin 1973; Erisman & Tinney 1975,
     doi:10.1145/360680.360704).
     """
-    place = np.full(starts.size - 1, -1)
+    firsts, place = _firsts(starts, rows), np.empty(starts.size, dtype=np.int64)
     last = starts.size - 2
     while last >= 0:
-        first, k = last, starts[last + 1] - starts[last] - 1
-        while first > 0:  # as long as the column before has the same rows, and this one
-            j = starts[first - 1]
-            if starts[first] - j != k + last - first + 2 or rows[j + 1] != first:
-                break
-            first -= 1
+        first, k = firsts[last], starts[last + 1] - starts[last] - 1
         width, below = last - first + 1, rows[starts[last] + 1 : starts[last + 1]]
-        for i in range(k):
-            place[below[i]] = i
-        known = np.empty((k, k))
-        for i in range(k):
-            for s in range(starts[below[i]], starts[below[i] + 1]):
-                if place[rows[s]] >= 0:
-                    known[i, place[rows[s]]] = out[s]
-                    known[place[rows[s]], i] = out[s]
-        for i in range(k):
-            place[below[i]] = -1
-        # Y' above; below it the inverse of R_JJ', row by row.
-        solved = np.zeros((width, k + width))
-        for c in range(width - 1, -1, -1):
+        known, where = np.empty((k, k)), np.empty((k, k), np.int32)
+        _where(starts, rows, firsts, below, place, where)
+        for c in range(k):
+            for i in range(c, k):
+                known[c, i] = out[where[c, i]]
+        for c in range(k):
+            for i in range(c):
+                known[c, i] = known[i, c]
+        # Y', and beside it the inverse of R_JJ'.
+        solved, root = np.zeros((width, k + width)), np.zeros((width, width))
+        for c in range(width):
             column = starts[first + c]
+            root[c, c:] = values[column : column + width - c]
             solved[c, :k] = values[column + width - c : column + width - c + k]
             solved[c, k + c] = 1.0
-            for e in range(c + 1, width):
-                solved[c] -= values[column + e - c] * solved[e]
-            solved[c] /= values[column]
+        for stop in range(width, 0, -_SOLVED):
+            b = max(stop - _SOLVED, 0)
+            if stop < width:
+                solved[b:stop] -= np.dot(np.ascontiguousarray(root[b:stop, stop:]), solved[stop:])
+            for c in range(stop - 1, b - 1, -1):
+                for e in range(c + 1, stop):
+                    solved[c] -= root[c, e] * solved[e]
+                solved[c] /= root[c, c]
         ratio = np.ascontiguousarray(solved[:, :k])
         inverse = np.ascontiguousarray(solved[:, k:])
         moved = np.dot(ratio, known)
@@ -488,8 +563,8 @@ def _selected_inverse(starts, rows, values, out):  # type: ignore[no-untyped-def
 
 
 @jit_inner()
-def _entry(starts, rows, inverse, i, j):  # type: ignore[no-untyped-def]
-    """One entry of P^-1, by bisection in the column of the smaller index."""
+def _found(starts, rows, i, j):  # type: ignore[no-untyped-def]
+    """Where one entry is, by bisection in the column of the smaller index."""
     column, row = min(i, j), max(i, j)
     low, high = starts[column], starts[column + 1]
     while low < high:
@@ -498,7 +573,14 @@ def _entry(starts, rows, inverse, i, j):  # type: ignore[no-untyped-def]
             low = middle + 1
         else:
             high = middle
-    return inverse[low]
+    return low
+
+
+@jit()
+def _find(starts, rows, i, j, out):  # type: ignore[no-untyped-def]
+    """Where entries are, into `out`."""
+    for k in range(i.size):
+        out[k] = _found(starts, rows, i[k], j[k])
 
 
 @jit()
@@ -511,5 +593,5 @@ def _covariances(starts, rows, inverse, where, first, values, out):  # type: ign
         for s in range(first[i], first[i + 1]):
             total = 0.0
             for t in range(first[i], first[i + 1]):
-                total += values[t] * _entry(starts, rows, inverse, where[s], where[t])
+                total += values[t] * inverse[_found(starts, rows, where[s], where[t])]
             out[s] = total

@@ -4,13 +4,14 @@ The latent vector is c, of which there are few: all rows are sites of predictors
 c, and are met in blocks. f at new points given c is known but for their own e.
 """
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from pymc_skewgp._errors import ApproximationError
+from pymc_skewgp._errors import ApproximationError, no_warnings
 from pymc_skewgp._gaussian import linalg, weights
 from pymc_skewgp._gaussian.blocks import ep as block_ep
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
@@ -42,6 +43,7 @@ _DRAWS = 1024  # weighted ones, as a rule: of what time is said to be
 _NO_REST = 1e-6
 _NUMBERS_AT_ONCE, _LEAST_POINTS = 2**21, 16  # draws times rows, of which there are some arrays
 _SOLVED = 256  # new points at a time, where each takes a solve
+_FEW = 3  # neighbours by which EP begins
 _MOST_KEPT = 10_000  # rows whose values of f are kept for each draw
 _NOT_GAUSSIAN = (
     "given the coordinates f at the data is not Gaussian where features leave some of its "
@@ -453,7 +455,18 @@ class VecchiaFit(FiniteRankFit):
 
     @cached_property
     def ep(self) -> block_ep.BlockEP:
-        """Of the data."""
+        """Of the data, begun where it ends with few neighbours, which takes next to no time."""
+        basis, blocks = self.features.single.basis, self.data_blocks.blocks
+        if basis.m > _FEW and basis.rank > _MOST_JOINT:
+            few = VecchiaFeatures(self.features.single.prior, replace(basis, m=_FEW))
+            design: Any = sparse.vstack([block.factor for block in blocks], format="csr")
+            pattern = few.basis.pattern(design)
+            begun = field_blocks(design.data, pattern, [block.sites for block in blocks])
+            prior = FieldPrior.centred(pattern, few.precision)
+            with no_warnings():
+                block_ep.fit_blocks(block_ep.LocalBlocks(begun), times=prior.times)
+            for block, known in zip(blocks, begun, strict=True):
+                block.tau, block.nu = known.tau, known.nu
         return block_ep.fit_blocks(self.data_blocks, times=self.field.times)
 
     def _features_at(

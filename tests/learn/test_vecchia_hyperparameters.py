@@ -119,7 +119,7 @@ def test_parts_of_many_rows():
         gp = sg.SkewGP(cov_func=pm.gp.cov.Matern32(1, ls=ls), approximation=Vecchia(4))
     fit = sg.find_hyperparameters(gp, X, y, random_seed=5)
     assert fit.converged
-    x, found = by_ep(gp, X, y, None)
+    _, found = by_ep(gp, X, y, None)
     at = np.array([np.log(fit.point["ls"])])
     # Steps of a third of the standard error lose next to nothing, and in both directions.
     step = fit.std_error["ls"] / fit.point["ls"]
