@@ -82,11 +82,12 @@ class SparseCholesky:
             pivots = np.zeros(1)
         if not (pivots > 0.0).all() or (found.perm_r != found.perm_c).any():
             raise NotPositiveDefiniteError(_UNBOUNDED)
-        lower = found.L
+        lower, self.place = found.L, found.perm_c.astype(np.intp)
+        del found  # which has U, and both once more
         lower.sort_indices()
-        self.place, self.rows = found.perm_c.astype(np.intp), lower.indices
-        self.starts = lower.indptr.astype(np.intp)
-        self.values = lower.data * np.repeat(np.sqrt(pivots), np.diff(lower.indptr))
+        self.rows, self.starts = lower.indices, lower.indptr.astype(np.intp)
+        self.values = lower.data
+        self.values *= np.repeat(np.sqrt(pivots), np.diff(self.starts))
 
     def solve(self, x: FloatArray) -> FloatArray:
         """P^-1 x."""

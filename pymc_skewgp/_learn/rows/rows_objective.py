@@ -642,14 +642,14 @@ class ManyRows:
         """
         blocks = some_blocks(self.kinds, size, rng)
         own = blocks_of(self.kinds) if blocks is None else blocks
-        X = self.X
+        X = None
         if isinstance(self.approximation, Vecchia):
             X = np.concatenate([block.X for block in own])
         return self.objective.on(own, self.basis(point, X)), blocks is not None
 
     def on_all(self, point: Point) -> RowsObjective:
         """The objective of all rows, its basis placed by the kernel at a point."""
-        basis, client = self.basis(point, self.X), dask_blocks.current_client()
+        basis, client = self.basis(point), dask_blocks.current_client()
         latent = replace(self.objective.latent, basis=basis)
         if self.chunked is not None:
             kind, data = self.kinds[0], self.chunked
@@ -661,8 +661,9 @@ class ManyRows:
             return self.objective.of(sent_rows(client, latent, blocks), latent)
         return self.objective.on(blocks, basis)
 
-    def basis(self, point: Point, X: FloatArray) -> Any:
+    def basis(self, point: Point, X: FloatArray | None = None) -> Any:
         """Inducing points, a spectral basis' box, or places, for the kernel at a point."""
+        X = self.X if X is None else X
         values: Mapping[str, Any] = self.objective.named(point)
         none = np.zeros(0)
         cov_func = ArrayCovariance(self.gp.cov_func, values)
