@@ -198,8 +198,7 @@ def _apart(factor: FloatArray, k: int, place: int) -> tuple[FloatArray, FloatArr
     moves = np.array([(factor[i::k] != 0.0).any(axis=0) for i in range(k)])
     alone, every = moves[place] & (moves.sum(axis=0) == 1), np.eye(factor.shape[1])
     if not alone.any():
-        rest = np.delete(factor.reshape(-1, k, len(every)), place, axis=1)
-        rest = rest.reshape(-1, len(every))
+        rest = np.delete(factor.reshape(-1, k, len(every)), place, axis=1).reshape(-1, len(every))
         _, sizes, turned = np.linalg.svd(rest, full_matrices=len(rest) < len(every))
         every = turned.T
         alone = np.arange(len(every)) >= (sizes > _RANK * sizes[0]).sum()
