@@ -84,13 +84,34 @@ def test_with_a_scale():
     assert near[0] <= fit.point["s"] <= near[-1]
 
 
+def along_parabolas(count):
+    with pm.Model() as model:
+        a = pm.Normal("a", 0.0, 1.0, shape=count)
+        pm.Potential("p", -200.0 * ((a[1:] - a[:-1] ** 2) ** 2).sum())
+    return model
+
+
 def test_weights_that_collapse():
     """A chain along parabolas: evidences of tempered draws were .6 too small, stated .05."""
-    with pm.Model() as model:
-        a = pm.Normal("a", 0.0, 1.0, shape=5)
-        pm.Potential("p", -200.0 * ((a[1:] - a[:-1] ** 2) ** 2).sum())
     with pytest.raises(sg.CollapsedWeightsError, match=r"Use pm.sample"):
-        sg.integrate(model, draws=200, chains=1, random_seed=0, progressbar=False)
+        sg.integrate(along_parabolas(5), draws=200, chains=1, random_seed=0, progressbar=False)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_few_coordinates_are_tempered(count):
+    """Of two or three, by transfer from one to the next on a grid of four steps a deviation."""
+    x = np.linspace(-6.5, 6.5, 1041)
+    weights = norm.pdf(x) * (x[1] - x[0])
+    given = np.exp(-200.0 * (x - x[:, None] ** 2) ** 2)
+    rest = np.ones(x.size)
+    for _ in range(count - 1):
+        rest = given @ (weights * rest)
+    posterior = weights * rest
+    model = along_parabolas(count)
+    found = averaged(model, np.log(posterior.sum()), largest=0.05, draws=1000, chains=1)
+    sd = np.sqrt(posterior @ x**2 / posterior.sum())
+    # Deviations of 1,000 draws, of which few count where they are tempered.
+    np.testing.assert_allclose(found["a"].to_numpy()[..., 0].std(), sd, rtol=0.15)
 
 
 def test_products_in_a_potential():

@@ -38,10 +38,14 @@ SeveralSlopes = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 _SLOPES = 1
 # Nodes an axis by the number of predictors, and of others up to the last number.
 _NODES, _FEWER, _MOST = {2: 7, 3: 5}, 3, 6
-# Nodes of one predictor beside a Gaussian one, about the cavity and about its own moments.
-_FIRST, _THEN = 21, 9
+# Nodes of one predictor beside another, about the cavity and about its own moments; of that other.
+_FIRST, _THEN, _WITHIN = 21, 9, 7
+# Curvature of two predictors' factor at its mode, over the cavity's, from which on the mode may be
+# that of a spike: a scale is next to 0 where a location is at the datum.
+_SHARP = 1e3
 # Newton steps to a mode, at first and then, their length at which they end, and halvings of one.
 _STEPS, _AGAIN, _SHORT, _HALVINGS = 20, 2, 0.1, 12
+_INNER_STEPS = 6  # to that of one predictor given others
 # Variance that makes a singular covariance regular, as a share of the predictors'.
 _RIDGE = 1e-10
 # Of second derivatives, relative to the largest: by less a factor bends by round-off.
@@ -229,6 +233,8 @@ class SeveralBlock(GroupBlock):
         # In later sweeps nodes are about where they were: a mode, or moments, of the last one.
         self._mode: FloatArray | None = None
         self._last: tuple[FloatArray, FloatArray] | None = None
+        # Of two predictors the one that is integrated out given the other.
+        self._inner: int | None = None
 
     @property
     def precisions(self) -> FloatArray:
@@ -381,8 +387,7 @@ class SeveralBlock(GroupBlock):
         if self._sites.shape[0] == 1 and self.width > _MOST:
             found = self._by_laplace(cavity)
         else:
-            by = self._about_mode if self.gaussian_in is None else self._given_others
-            found = _Tilted.of(*by(cavity))
+            found = _Tilted.of(*self._nodes_of(cavity))
         # A site has no negative precision.
         return found._replace(cov=_clipped(found.cov, LEAST_SHRINKAGE, 1.0 - LEAST_SHRINKAGE))
 
@@ -394,19 +399,30 @@ class SeveralBlock(GroupBlock):
         cov, weights = root @ root.swapaxes(1, 2), np.full(logs.shape, 1.0 / len(logs))
         return _Tilted(value, mode, cov, nodes, weights)
 
-    def _about_mode(self, cavity: _Cavity) -> tuple[FloatArray, FloatArray]:
+    def _nodes_of(self, cavity: _Cavity) -> tuple[FloatArray, FloatArray]:
         """White nodes (J, n, K), and the logs of what cavity times factor has at each."""
-        nodes, logs = _nodes_about(*self._mode_of(cavity))
+        if self.gaussian_in is not None:
+            return self._given_others(cavity, self.gaussian_in)
+        mode, root = self._mode_of(cavity)
+        if self.width == 2 and self._inner is None:
+            narrow = np.abs(np.linalg.det(root)) < _SHARP**-0.5
+            if narrow.any():  # the predictor that is narrowest there, over the cavity's
+                ratio = np.linalg.norm(cavity.root @ root, axis=2)
+                ratio /= np.linalg.norm(cavity.root, axis=2)
+                self._inner = int(ratio[narrow].min(axis=0).argmin())
+        if self._inner is not None:
+            return self._given_others(cavity, self._inner)
+        nodes, logs = _nodes_about(mode, root)
         eta = cavity.mean + times(cavity.root, nodes)
         return nodes, logs + self._sites.log_prob(eta.reshape(len(eta), -1))
 
-    def _given_others(self, cavity: _Cavity) -> tuple[FloatArray, FloatArray]:
-        """The same by nodes of the other predictors, the last one Gaussian given these.
+    def _given_others(self, cavity: _Cavity, place: int) -> tuple[FloatArray, FloatArray]:
+        """The same by nodes of the other predictors, and of this one given them.
 
         About the cavity's mean first, and then about the moments that these nodes find; in later
         sweeps about those of the last one, where they are near.
         """
-        place, k = self.gaussian_in, self.width
+        k = self.width
         others = [i for i in range(k) if i != place]
         cov = cavity.root @ cavity.root.swapaxes(1, 2)
         gain = np.linalg.solve(cov[:, others][:, :, others], cov[:, others, place, None])[..., 0]
@@ -424,25 +440,43 @@ class SeveralBlock(GroupBlock):
             eta[..., others] = off = times(chol, white)
             eta[..., place] = (off * gain).sum(axis=2)
             eta += cavity.mean
-            _, slope, bend = self.expansion(eta.reshape(len(eta), -1))
-            left = variance / (1.0 + variance * bend)
-            # At the middle of what is Gaussian: far from it differences would have no digits.
-            eta[..., place] += left * slope
-            logs += self._sites.log_prob(eta.reshape(len(eta), -1))
-            logs += 0.5 * (np.log(left / variance) - (left * slope) ** 2 / variance)
-            found = _Tilted.of(white, logs)
+            inner, log_inner = self._within(eta, place, variance)
+            found = _Tilted.of(white, logs + logsumexp(log_inner, axis=0))
             new = found.mean, np.linalg.cholesky(found.cov + _RIDGE * np.eye(k - 1))
             if size == _THEN and self._last is not None and _are_apart((centre, root), new):
                 self._last = None
-                return self._given_others(cavity)
+                return self._given_others(cavity, place)
             centre, root = new
         self._last = cavity.mean[:, others] + times(chol, centre), chol @ root
+        nodes = times(cavity.inverse, inner.reshape(-1, *cavity.mean.shape) - cavity.mean)
+        return nodes, (logs + log_inner).reshape(len(nodes), -1)
+
+    def _within(
+        self, eta: FloatArray, place: int, variance: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Nodes (I, J, n, K) of one predictor given others, and logs of normal times factor there.
+
+        About its mode given them; `eta` (J, n, K) has its mean there.
+        """
+        mean, quadratic = eta[..., place].copy(), place == self.gaussian_in
+        if not quadratic:
+            assert self._mode is not None
+            eta[..., place] = self._mode[:, place]
+        for _ in range(1 if quadratic else _INNER_STEPS):
+            first, bends = self._sites.slopes_at(eta)
+            left = variance / (1.0 + variance * np.maximum(bends[..., place, place], 0.0))
+            eta[..., place] += left * (first[..., place] - (eta[..., place] - mean) / variance)
         # Three nodes have the moments of a Gaussian.
-        inner, log_inner = _rule(1, 3)
-        eta = np.repeat(eta[None], 3, axis=0)
-        eta[..., place] += np.sqrt(left) * inner[:, :, None]
-        nodes = times(cavity.inverse, eta.reshape(-1, *cavity.mean.shape) - cavity.mean)
-        return nodes, (logs + log_inner[:, None, None]).reshape(len(nodes), -1)
+        x, log_shares = _rule(1, 3 if quadratic else _WITHIN)
+        nodes = np.repeat(eta[None], len(x), axis=0)
+        nodes[..., place] += np.sqrt(left) * x[:, :, None]
+        logs = log_shares[:, None, None] + 0.5 * np.log(left / variance)
+        if quadratic:  # at its middle: far from it differences would have no digits
+            logs = logs - 0.5 * (eta[..., place] - mean) ** 2 / variance
+            return nodes, logs + self._sites.log_prob(eta.reshape(len(eta), -1))
+        logs = logs + 0.5 * (x**2)[:, :, None] - 0.5 * (nodes[..., place] - mean) ** 2 / variance
+        values = self._sites.log_prob(nodes.reshape(len(x) * len(eta), -1))
+        return nodes, logs + values.reshape(logs.shape)
 
     def _value(self, cavity: _Cavity, white: FloatArray) -> FloatArray:
         """Log of cavity times factor, the cavity being 1 in its middle, for (J, n, K)."""
