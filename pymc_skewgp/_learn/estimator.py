@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
@@ -164,14 +165,13 @@ class Kernel(NamedTuple):
         b ~ N(m, 1 + 2 var f), the probability of a label 1 is Phi(m / {2 + 2 var f}^1/2) a priori.
         """
         kernel, start = self._without_level(X)
-        mean = pm.gp.mean.Zero()
         if self.share is None:
-            return kernel, mean, start
+            return kernel, pm.gp.mean.Zero(), start
         some = X[:: len(X) // _ROWS_OF_VARIANCE + 1]
         variance = 1.0 + kernel(some, diag=True).mean()
         z = _STEP * round(np.clip(ndtri(self.share), -_FURTHEST, _FURTHEST) / _STEP)
-        if z != 0.0:
-            mean = pm.gp.mean.Constant(z * pt.sqrt(2.0 * variance))
+        # A shared variable is an argument: other shares ask for no other function.
+        mean = pm.gp.mean.Constant(pytensor.shared(z) * pt.sqrt(2.0 * variance))
         return kernel + pm.gp.cov.Constant(variance), mean, start
 
     def _without_level(self, X: FloatArray) -> tuple[Any, dict[str, Any]]:

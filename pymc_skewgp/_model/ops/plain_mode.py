@@ -32,6 +32,7 @@ from pytensor.tensor.basic import Alloc, Eye
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.random.basic import HalfNormalRV, normal
 from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorConstant
 from scipy.special import polygamma
 
@@ -444,16 +445,27 @@ class PlainFunction:
     function : pytensor.compile.executor.Function
     inputs : list of variables
     outputs : variable or list of variables
+    turn : lock, optional
+        Of another one with the same function.
+    shared : sequence of shared variables
+        Their values are its last arguments.
     """
 
-    def __init__(self, function: Any, inputs: list[Any], outputs: Any) -> None:
-        self._function, self._turn = function, threading.Lock()
-        self._graph = inputs, outputs
+    def __init__(
+        self, function: Any, inputs: list[Any], outputs: Any, turn: Any = None, shared: Any = ()
+    ) -> None:
+        self._function, self._turn = function, turn or threading.Lock()
+        self._graph, self._shared = (inputs, outputs), shared
 
     def __call__(self, *arrays: Any) -> Any:
         """The graph at these values of its inputs."""
+        values = [x.get_value(borrow=True) for x in self._shared]
         with self._turn:
-            return self._function(*arrays)
+            return self._function(*arrays, *values)
+
+    def of(self, shared: Sequence[Any], inputs: Sequence[Any], outputs: Any) -> "PlainFunction":
+        """The same with values of shared variables as its last arguments."""
+        return PlainFunction(self._function, list(inputs), outputs, self._turn, shared)
 
     def __reduce__(self) -> Any:
         inputs, outputs = self._graph
@@ -519,6 +531,13 @@ def plain_function(
     graphs = [outputs] if single else list(outputs)
     if givens:
         graphs = clone_replace(graphs, replace=dict(givens))
+    # Values of shared variables are arguments: graphs of others are equal.
+    found = (x for x in graph_inputs(graphs) if isinstance(x, TensorSharedVariable))
+    shared = {x: x.type(x.name) for x in found if x not in inputs}
+    if shared:
+        known = graphs[0] if single else graphs
+        own = plain_function([*inputs, *shared.values()], clone_replace(known, replace=shared))
+        return own.of(list(shared), inputs, known)
     asked = _Asked(inputs, in_double(graphs), single)
     constants = (x.data for x in ancestors(asked.graphs) if isinstance(x, Constant))
     if sum(getattr(x, "size", 1) for x in constants) > _LARGEST:
