@@ -217,12 +217,16 @@ def _begun_together(
         # One start for all, so that a task's result is that of its point.
         tasks = [own for parts, *_ in waiting if isinstance(own := parts[i], FactorTask)]
         with few_blas_threads(task.terms.n_factorised):
-            start = starts[i] = starts.get(i) or factor_start(task.terms, task.sites)
+            if not all(own.start for own in tasks):
+                start = starts[i] = starts.get(i) or factor_start(task.terms, task.sites)
+                tasks = [replace(own, start=own.start or start) for own in tasks]
             known = [(own.terms, own.sites) for own in tasks]
-            ends = start and drawn_together(known, start, n_pairs, rngs)
+            begun = [own.start for own in tasks if isinstance(own.start, FactorStart)]
+            every = len(begun) == len(tasks)
+            ends = drawn_together(known, begun, n_pairs, rngs) if every else None
         each = zip(waiting, tasks, ends or [None] * len(tasks), strict=True)
         for (parts, *_), own, end in each:
-            parts[i] = replace(own, start=end or start)
+            parts[i] = replace(own, start=end or own.start)
     yield from waiting
 
 

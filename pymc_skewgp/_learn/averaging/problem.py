@@ -44,7 +44,7 @@ from pymc_skewgp._validation import FloatArray
 # A target over its prior is the likelihood, which is bounded: no tail of it has large weights.
 
 # Draws of the prior of which one is taken, the others near it.
-_SPREAD = 8
+_SPREAD = 4
 # A prior is drawn from where so many draws are all finite.
 _TRIED = 32
 
@@ -242,7 +242,8 @@ class IntegrationProblem:
     def afresh(self) -> "IntegrationProblem":
         """The same, EP with nothing to begin from: results do not depend on what ran before."""
         assert isinstance(self.objective, Objective)
-        return replace(self, objective=self.objective.on(self.objective.batches))
+        objective = self.objective.on(self.objective.batches)
+        return replace(self, objective=objective, latent=self.latent.at_ends_of(objective))
 
     def prior_draws(self, pattern: Pattern, rng: np.random.Generator) -> PriorDraws | None:
         """The prior of the continuous coordinates; None where it cannot be drawn from."""
