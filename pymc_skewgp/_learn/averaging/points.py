@@ -286,6 +286,7 @@ def _run(
 # Of plain Monte Carlo's error: a dozen points a replicate save no more, and the spread of sixteen
 # replicates is far too small by chance now and then.
 _LEAST_SHARE = 0.6
+# Ways of resampling, of which that with the nearest means is taken.
 _CHOICES = 64
 
 
