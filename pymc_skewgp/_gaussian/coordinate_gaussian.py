@@ -156,7 +156,7 @@ class SiteMarginals(NamedTuple):
 def coordinate_gaussian(factor: FloatArray, tau: FloatArray, nu: FloatArray) -> CoordinateGaussian:
     """N(0, I) of the coordinates c times sites exp(-tau e^2/2 + nu e), with e = F c."""
     precision = factor.T @ (tau[:, None] * factor)
-    precision[np.diag_indices_from(precision)] += 1.0
+    np.einsum("ii->i", precision)[:] += 1.0
     chol, _ = linalg.cholesky("the precision of the coordinates", precision)
     return CoordinateGaussian(cho_solve((chol, True), factor.T @ nu), chol)
 

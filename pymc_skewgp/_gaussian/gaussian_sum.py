@@ -25,9 +25,10 @@ from pymc_skewgp._gaussian.weights import (
 )
 from pymc_skewgp._validation import FloatArray
 
-# Gaussians kept at most, and numbers that their covariances and their products with factors may
-# take in all steps together.
-_MOST, _COVARIANCES, _PRODUCTS = 128, 2**27, 2**24
+# Gaussians kept at most, and at one of many hyperparameters; numbers that their covariances
+# and their products with factors may take in all steps together.
+MOST, FEW = 128, 16
+_COVARIANCES, _PRODUCTS = 2**27, 2**24
 # Peaks of a factor, share of what they leave from which on it has a Gaussian of its own, and its
 # deviation in steps of the points.
 _PEAKS, _LEFT, _STEPS = 3, 0.03, 2.0
@@ -60,7 +61,7 @@ class Parts(NamedTuple):
 
 
 def gaussian_sum(
-    factor: FloatArray, at: FloatArray, logs: FloatArray, bound: FloatArray
+    factor: FloatArray, at: FloatArray, logs: FloatArray, bound: FloatArray, most: int = MOST
 ) -> Parts | None:
     """The sum, for predictors e = F c of c ~ N(0, I).
 
@@ -72,6 +73,8 @@ def gaussian_sum(
         Evenly spaced values of each predictor, and logs of its factor there.
     bound : ndarray, shape (n,)
         Of the curvature of the factors.
+    most : int
+        Gaussians kept.
 
     Returns
     -------
@@ -80,7 +83,7 @@ def gaussian_sum(
     """
     n, r = factor.shape
     not_concave = (np.diff(logs, 2, axis=0) > _ROUND_OFF).any(axis=0)
-    size = min(_MOST, _COVARIANCES // (n * r * r), _PRODUCTS // logs.size)
+    size = min(most, _COVARIANCES // (n * r * r), _PRODUCTS // logs.size)
     if size < 2 or not not_concave.any():
         return None
     tau, nu, total = np.zeros((1, n)), np.zeros((1, n)), np.zeros(1)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_skewgp._gaussian import coordinate_gaussian as cg
-from pymc_skewgp._gaussian.gaussian_sum import are_alike, gaussian_sum
+from pymc_skewgp._gaussian.gaussian_sum import MOST, are_alike, gaussian_sum
 from pymc_skewgp._gaussian.tilted import SiteFunction, SlopeFunction
 from pymc_skewgp._validation import FloatArray
 
@@ -55,12 +55,15 @@ class Target(NamedTuple):
         same span, in which the Hessian is diagonal, and minus its entries.
     first : SiteFunction, optional
         First derivatives alone, where these take less time.
+    most : int
+        Gaussians kept where the posterior is looked at as a sum of such.
     """
 
     sites: cg.SiteLogDensity
     slopes: SlopeFunction
     turned: Callable[[FloatArray], tuple[FloatArray, FloatArray]] | None = None
     first: SiteFunction | None = None
+    most: int = MOST
 
     def gradient(self, eta: FloatArray) -> FloatArray:
         """First derivatives at predictors."""
@@ -98,7 +101,8 @@ class Target(NamedTuple):
         factor = np.vstack([part.sites.factor for part in parts])
         several = any(part.turned for part in parts)
         density = cg.SiteLogDensity(log_prob, offset, factor)
-        return cls(density, slopes, turned if several else None, first)
+        most = min(part.most for part in parts)
+        return cls(density, slopes, turned if several else None, first, most)
 
 
 class Mode(NamedTuple):
@@ -287,7 +291,8 @@ class _Search:
         """Of a sum of Gaussians, where factors are of one predictor each."""
         if self._target.turned is not None:
             return []
-        found = gaussian_sum(self._sites.factor, self._at, self._logs, self._bound)
+        known = self._sites.factor, self._at, self._logs, self._bound
+        found = gaussian_sum(*known, self._target.most)
         if found is None:
             return []
         parts = []

@@ -306,7 +306,12 @@ _BITS = 30
 
 
 def uniform_points(
-    n_dims: int, n_points: int, n_replicates: int, rng: np.random.Generator
+    n_dims: int,
+    n_points: int,
+    n_replicates: int,
+    rng: np.random.Generator,
+    *,
+    together: bool = False,
 ) -> FloatArray:
     """Replicates of a randomised quasi-Monte Carlo point set, one after another.
 
@@ -314,7 +319,8 @@ def uniform_points(
     extended by a Latin hypercube. Every point is uniform on the cube. The replicates share the
     random matrices of their scrambling, which take nearly all of its time, and have digital shifts
     of their own: given the matrices they are independent and each of them uniform, so that their
-    spread gives an unbiased standard error.
+    spread gives an unbiased standard error. Or they are the parts of one larger point set: then
+    means over all points have a smaller error, and the spread tells more than it.
 
     Parameters
     ----------
@@ -322,6 +328,8 @@ def uniform_points(
         Dimensions; points a replicate; replicates.
     rng : numpy.random.Generator
         Source of the randomisation.
+    together : bool, default False
+        Whether the replicates are parts of one point set. Of powers of two, both numbers.
 
     Returns
     -------
@@ -345,12 +353,14 @@ def uniform_points(
     """
     points = np.empty((n_dims, n_replicates, n_points))
     n_sobol = min(n_dims, N_SOBOL) if n_points >= _LEAST_POINTS else 0
-    net = _scrambled_net(n_sobol, n_points, rng)
+    net = _scrambled_net(n_sobol, n_points * (n_replicates if together else 1), rng)
+    size = net.shape[1] // (n_replicates if together else 1)
     shifted = np.empty((n_sobol, n_points), dtype=np.uint32)
     for replicate in range(n_replicates if n_sobol else 0):
-        shift = rng.integers(1 << _BITS, size=(n_sobol, 1), dtype=np.uint32)
+        if not (together and replicate):
+            shift = rng.integers(1 << _BITS, size=(n_sobol, 1), dtype=np.uint32)
         # Shuffled: a later reader of part of the draws must not meet only part of the cube.
-        chosen = rng.permutation(net.shape[1])[:n_points]
+        chosen = rng.permutation(size)[:n_points] + (replicate * size if together else 0)
         np.bitwise_xor(net[:, chosen], shift, out=shifted)
         # Anywhere in its cell: a point is uniform, not a multiple of 2^-30.
         np.add(shifted, rng.random(shifted.shape), out=points[:n_sobol, replicate])

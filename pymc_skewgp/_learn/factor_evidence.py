@@ -71,11 +71,14 @@ class FactorEvidence:
     ----------
     last : FactorStart or None
         Where it has ended.
+    ends : list of FactorStart or None
+        At each of the last `values`.
     """
 
     def __init__(self, tol: float = EP_TOLERANCE) -> None:
         self._tol = tol
         self.last: FactorStart | None = None
+        self.ends: list[FactorStart | None] = []
 
     def __call__(
         self, terms: FactorTerms | FieldTerms, sites: SitesGiven | None = None
@@ -99,8 +102,10 @@ class FactorEvidence:
     def values(self, known: Iterable[Known | None]) -> FloatArray:
         """Of many terms with sites, small ones side by side; minus infinity of None."""
         found, waiting, size = [], dict[int, Known](), 0
+        self.ends = []
         for i, each in enumerate(known):
             found.append(-np.inf)
+            self.ends.append(None)
             if each is None or not _are_finite(each[0]):
                 continue
             waiting[i], size = each, size or n_together(*each)
@@ -114,7 +119,8 @@ class FactorEvidence:
         while waiting and self.last is None:
             i = next(iter(waiting))
             found[i] = self.value(*waiting.pop(i))
-        known = self.last and _ends(list(waiting.values()), self.last)
+            self.ends[i] = self.last
+        known = _ends(list(waiting.values()), [self.last] * len(waiting))
         starts = known[0] if known else [None] * len(waiting)
         for (i, each), start in zip(waiting.items(), starts, strict=True):
             if start is None:
@@ -122,6 +128,7 @@ class FactorEvidence:
             else:
                 found[i] = start.log_prob + float(each[0].log_constant)
                 self.last = start
+            self.ends[i] = self.last
 
     def _fit(
         self, terms: FactorTerms | FieldTerms, sites: SitesGiven | None, tol: float
@@ -152,6 +159,7 @@ def _are_finite(terms: FactorTerms | FieldTerms) -> bool:
 # Operations n r^2 of a sweep up to which it does, rows of all together, which stay in the cache,
 # and sweeps: what they are not enough for goes on alone.
 _MOST_OPERATIONS, _ROWS_TOGETHER, _SWEEPS_TOGETHER = 3 * 10**7, 1000, 20
+_NUMBERS_TOGETHER = 2**18  # of the factors of points alone, which have no sweeps
 # Draws at many hyperparameters together: a tail that these hardly meet is looked for.
 _DRAWS = 1024
 
@@ -166,6 +174,8 @@ def n_together(terms: FactorTerms | FieldTerms, sites: SitesGiven | None) -> int
             return 1
     else:
         r -= OwnCoordinates.of(terms).size
+    if sites is None and np.isfinite(terms.value).all():
+        return max(1, _NUMBERS_TOGETHER // (n * max(r, 1)))
     return max(2, _ROWS_TOGETHER // n) if n * r * r <= _MOST_OPERATIONS else 1
 
 
@@ -197,7 +207,7 @@ class Drawn(NamedTuple):
 
 def drawn_together(
     known: Sequence[Known],
-    start: FactorStart,
+    starts: Sequence[FactorStart],
     n_pairs: int,
     rngs: Sequence[np.random.Generator],
 ) -> list[FactorStart | Drawn | None] | None:
@@ -205,7 +215,7 @@ def drawn_together(
 
     None where it has not ended, or nowhere.
     """
-    found = _ends(known, start)
+    found = _ends(known, starts)
     if found is None:
         return None
     ends, rows, fits = found
@@ -218,28 +228,29 @@ def drawn_together(
 
 
 def _ends(
-    known: Sequence[Known], start: FactorStart
+    known: Sequence[Known], starts: Sequence[Any]
 ) -> tuple[list[FactorStart | None], "_RowsTogether | _SeveralTogether", SideBySide] | None:
     if len(known) < 2:
         return None
     several = known[0][1] is not None and known[0][1].several
-    rows = (_SeveralTogether if several else _RowsTogether)(known, start)
+    rows = (_SeveralTogether if several else _RowsTogether)(known, starts)
     try:
         with no_warnings(), np.errstate(all="ignore"):
             fits = rows.fit()
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return None
     done = (fits.residual < VALUE_TOLERANCE) & np.isfinite(fits.log_prob)
-    ends = [rows.start(fits, p, start.patterns) if ok else None for p, ok in enumerate(done)]
+    ends = [rows.start(fits, p, starts[p].patterns) if ok else None for p, ok in enumerate(done)]
     return ends, rows, fits
 
 
 def _stacked(each: Sequence[FactorTerms]) -> FactorTerms:
     """With one more axis, the first."""
-    most = max(t.factor.shape[1] for t in each)
-    zeros = [np.zeros((len(t.factor), most - t.factor.shape[1])) for t in each]
-    wide = [t._replace(factor=np.hstack([t.factor, x])) for t, x in zip(each, zeros, strict=True)]
-    return FactorTerms(*map(np.stack, zip(*wide, strict=True)))
+    n, most = len(each[0].factor), max(t.factor.shape[1] for t in each)
+    factor = np.zeros((len(each), n, most))
+    for own, t in zip(factor, each, strict=True):
+        own[:, : t.factor.shape[1]] = t.factor
+    return FactorTerms(factor, *map(np.array, list(zip(*each, strict=True))[1:]))
 
 
 def _drawn_exactly(
@@ -250,12 +261,19 @@ def _drawn_exactly(
     return c, np.zeros(n_draws), Estimate(float(log_prob), 0.0, 1.0, -np.inf)
 
 
+def _begun(starts: Sequence[FactorStart]) -> tuple[FloatArray, FloatArray]:
+    """Tau and nu of all parts of each, (P, n)."""
+    each = [[np.concatenate(x) for x in zip(*start.sites, strict=True)] for start in starts]
+    tau, nu = map(np.array, zip(*each, strict=True))
+    return tau, nu
+
+
 class _RowsTogether:
     """Rows and sites of several hyperparameters, one after the other: `TiltedMoments` of all."""
 
-    def __init__(self, known: Sequence[Known], start: FactorStart) -> None:
+    def __init__(self, known: Sequence[Known], starts: Sequence[FactorStart]) -> None:
         self._terms = [terms for terms, _ in known]
-        n = len(known)
+        n, start = len(known), starts[0]
         self._all = terms = _stacked(self._terms)
         self.own, self.shape = OwnCoordinates.of(terms), terms.offset.shape
         own = self.own
@@ -269,15 +287,32 @@ class _RowsTogether:
         ]
         self.counts = np.ones(self.shape)
         self.counts[:, : terms.value.shape[1]] = terms.counts.reshape(n, -1)
-        tau, nu = (np.concatenate(x) for x in zip(*start.sites, strict=True))
-        begun = np.tile(tau, (n, 1)), np.tile(nu, (n, 1))
+        begun = _begun(starts)
         set_points(terms, *begun)
         self.begun = through_noise(*begun, own.noise)
+        self._gaussians: list[CoordinateGaussian] = []  # of points alone, after `fit`
 
     def fit(self) -> SideBySide:
-        """EP of all."""
+        """EP of all; of points alone in closed form."""
+        if self._exact:
+            return self._fit_exactly()
         given = self.factor[..., self.own.size :], self, self.counts, self.begun
         return fit_side_by_side(*given, tol=VALUE_TOLERANCE, max_sweeps=_SWEEPS_TOGETHER)
+
+    def _fit_exactly(self) -> SideBySide:
+        tau, nu = self.begun
+        scales = 0.5 * (np.log(tau / (2.0 * np.pi)) - nu**2 / tau)
+        log_prob, none = (self.counts * scales).sum(axis=1), np.zeros(0)
+        self._gaussians = [self._gaussian(p, tau, nu) for p in range(len(tau))]
+        for p, own in enumerate(self._gaussians):
+            pull = self.factor[p, :, self.own.size :].T @ (self.counts[p] * nu[p])
+            log_prob[p] += own.log_integral(pull)
+        return SideBySide(tau, nu, log_prob, np.zeros(len(tau)), none, none)
+
+    def _gaussian(self, p: int, tau: FloatArray, nu: FloatArray) -> CoordinateGaussian:
+        """Without the coordinates that one row alone has."""
+        counts, factor = self.counts[p], self.factor[p, :, self.own.size :]
+        return coordinate_gaussian(factor, counts * tau[p], counts * nu[p])
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `TiltedMoments`."""
@@ -304,13 +339,12 @@ class _RowsTogether:
         if not all(part.log_concave for _, part in self._parts):
             return [None] * len(rngs)  # there may be several modes
         tau, nu, unseen = self._before_noise(fits)
-        gaussians = []
-        for p, factor in enumerate(self.factor):
-            sites = self.counts[p] * fits.tau[p], self.counts[p] * fits.nu[p]
-            gaussian = coordinate_gaussian(factor[:, self.own.size :], *sites)
-            if self.own.size:
-                gaussian = self.own.beside(gaussian, factor, tau[p], nu[p])
-            gaussians.append(gaussian)
+        gaussians = self._gaussians or [
+            self._gaussian(p, fits.tau, fits.nu) for p in range(len(self._terms))
+        ]
+        if self.own.size:
+            every = zip(gaussians, self.factor, tau, nu, strict=True)
+            gaussians = [self.own.beside(*known) for known in every]
         drawn: Iterable[tuple[FloatArray, FloatArray, Estimate]]
         if self._exact:
             each = zip(gaussians, fits.log_prob, rngs, strict=True)
@@ -352,14 +386,13 @@ class _RowsTogether:
 class _SeveralTogether:
     """Observations of several predictors of several hyperparameters, one after the other."""
 
-    def __init__(self, known: Sequence[Known], start: FactorStart) -> None:
+    def __init__(self, known: Sequence[Known], starts: Sequence[FactorStart]) -> None:
         self._terms = [terms for terms, _ in known]
         self._factor = _stacked(self._terms).factor
         sites = [own.several[0] for _, own in known if own is not None]
         each = [LearntSeveral(x, t.offset) for x, t in zip(sites, self._terms, strict=True)]
         self._sites = sites_together(each, alike=not sites[0].has_parameters)
-        ((tau, nu),) = start.sites
-        self._begun = np.tile(tau, (len(known), 1)), np.tile(nu, (len(known), 1))
+        self._begun = _begun(starts)
 
     def fit(self) -> SideBySide:
         """EP of all."""
@@ -384,6 +417,7 @@ class SitesByEP(EvidenceByEP):
     def __init__(self, tol: float) -> None:
         super().__init__(tol)
         self._factors = FactorEvidence(tol)
+        self.ends: list[FactorStart | None] = []  # covariances are too large to be kept
 
     def values(self, known: Iterable[tuple[EvidenceTerms, SitesGiven | None] | None]) -> FloatArray:
         """See `EvidenceByEP`."""

@@ -190,9 +190,10 @@ def integrate(
     -----
     Weights by unbiased estimates of the evidence are exact importance weights of hyperparameters
     and auxiliary draws together [2]_. The standard error has three parts: of the importance
-    sampling, from sixteen independent randomisations of its points, a tenth of which come from the
-    prior so that no tail has large weights; of the correction, from the
-    spread of the ratios, their own Monte Carlo error included; and of no other.
+    sampling, from sixteen parts of its points, of which each is as even as it can be and all
+    together are more so: it is more than the error; a tenth of the points come from the prior so
+    that no tail has large weights; of the correction, from the spread of the ratios, their own
+    Monte Carlo error included; and of no other.
 
     References
     ----------

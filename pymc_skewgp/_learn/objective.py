@@ -1,7 +1,7 @@
 """Log evidence plus log prior as a function of a point."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from pymc_skewgp._learn.factor_evidence import (
     factor_by_pairs,
     factor_estimate,
 )
+from pymc_skewgp._learn.factor_rows import FactorStart
 from pymc_skewgp._learn.optimizers import NoValueError
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._model.graph.analysis import BlockGraph
@@ -29,7 +30,7 @@ from pymc_skewgp._model.graph.data import SitesOfData, sites_at
 from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.graph.members import proper_joint
 from pymc_skewgp._model.graph.sites import distribution_name
-from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function, untraced
+from pymc_skewgp._model.ops.plain_mode import PLAIN, many_at_once, plain_function, untraced
 from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior import evidence_gradient
 from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
@@ -39,6 +40,58 @@ from pymc_skewgp._validation import FloatArray
 
 Batch = tuple[NDArray[Any], ...]
 Terms = evidence_gradient.EvidenceTerms | FactorTerms | FieldTerms
+
+
+# Numbers that a call for many points gives, which then are a small part of its time.
+_NUMBERS_AT_ONCE, _POINTS_AT_ONCE = 2**18, 64
+
+
+class GraphsAtPoints:
+    """Graphs at values of their inputs, where they are small at many in one call."""
+
+    def __init__(self, inputs: Sequence[Any], graphs: Sequence[Any]) -> None:
+        self._graphs, self._function = (inputs, graphs), plain_function(inputs, list(graphs))
+        self._size = 0  # of the numbers at the last point
+        self._is_single = False
+
+    def __call__(self, *values: Any) -> list[FloatArray]:
+        """At one point."""
+        found = [np.asarray(x, np.float64) for x in self._function(*values)]
+        self._size = sum(x.size for x in found)
+        return found
+
+    def each(self, values: Sequence[Sequence[Any]]) -> Iterator[list[FloatArray] | None]:
+        """At one after the other; None beyond a parameter's range, or double precision."""
+        start = 0
+        while start < len(values):
+            most = _NUMBERS_AT_ONCE // max(self._size, 1) if self._size else 1
+            size = 1 if self._is_single else max(1, min(most, _POINTS_AT_ONCE))
+            yield from self._some(values[start : start + size])
+            start += size
+
+    def _some(self, values: Sequence[Sequence[Any]]) -> list[list[FloatArray] | None]:
+        try:
+            if len(values) == 1:
+                return [self(*values[0])]
+            function, fixed = self._together
+            found = function(*(np.stack(x) for x in zip(*values, strict=True)))
+        except (ParameterValueError, np.linalg.LinAlgError):
+            if len(values) == 1:
+                return [None]
+            half = len(values) // 2
+            return [*self._some(values[:half]), *self._some(values[half:])]
+        except (NotImplementedError, TypeError, ValueError):  # sparse arrays, ranks that differ
+            if len(values) == 1:
+                raise
+            self._is_single = True
+            return [own for one in values for own in self._some([one])]
+        each = zip(found, fixed, strict=True)
+        arrays = [np.broadcast_to(x, (len(values), *np.shape(x))) if f else x for x, f in each]
+        return [list(own) for own in zip(*(np.asarray(x, float) for x in arrays), strict=True)]
+
+    @cached_property
+    def _together(self) -> tuple[Any, list[bool]]:
+        return many_at_once(*self._graphs)
 
 
 class CompiledTerms:
@@ -69,7 +122,7 @@ class CompiledTerms:
         self._coordinates, self.n_rows, self._sites = coordinates, 0, sites
         self.kind: type[Terms] = type(graph)
         inputs = [*coordinates.inputs, *data]
-        self._forward = plain_function(inputs, list(graph))
+        self._forward = GraphsAtPoints(inputs, list(graph))
         self._log_constant = pt.as_tensor_variable(graph.log_constant)
         self._inputs = inputs
         parameters = [x for part in sites for x in part.parameters]
@@ -84,8 +137,16 @@ class CompiledTerms:
 
     def __call__(self, point: Point, batch: Batch) -> Any:
         """The matrices, as terms of the kind of the graph."""
-        found = self._forward(*self._coordinates.arguments(point), *batch)
-        terms = self.kind(*(np.asarray(x, np.float64) for x in found))
+        return self._of_kind(self._forward(*self._coordinates.arguments(point), *batch))
+
+    def each(self, points: Sequence[Point], batch: Batch) -> Iterator[Any]:
+        """At one point after the other; None beyond a parameter's range, or double precision."""
+        values = [[*self._coordinates.arguments(point), *batch] for point in points]
+        for found in self._forward.each(values):
+            yield found and self._of_kind(found)
+
+    def _of_kind(self, found: Sequence[FloatArray]) -> Any:
+        terms = self.kind(*found)
         if not isinstance(terms, FieldTerms):
             matrix = terms.factor if isinstance(terms, FactorTerms) else terms.cov
             self.n_rows = matrix.shape[1]
@@ -134,6 +195,14 @@ class CompiledLogPrior:
     def __call__(self, point: Point) -> float:
         """The value."""
         return float(self._function()(*self._coordinates.arguments(point))[0])
+
+    def at(self, points: Sequence[Point]) -> FloatArray:
+        """Values at points, all of a pattern at once."""
+        found = np.empty(len(points))
+        for pattern in {point.pattern for point in points}:
+            own = [i for i, point in enumerate(points) if point.pattern == pattern]
+            found[own] = self.values_at_rows(np.array([points[i].x for i in own]), pattern)
+        return found
 
     def with_slopes(self, point: Point) -> tuple[float, list[FloatArray]]:
         """The value, and one array of derivatives for each continuous variable."""
@@ -307,6 +376,28 @@ def _evaluated(model: pm.Model, graphs: list[Any], values: Mapping[str, Any]) ->
     return found
 
 
+# Bytes of what is kept of points at which EP was run.
+_MOST_KEPT = 2**27
+
+
+class Ends:
+    """Where EP of a term has ended at points, as far as memory goes."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, FactorStart] = {}
+        self._bytes = 0
+
+    def add(self, term: int, point: Point, end: FactorStart | None) -> None:
+        """One more."""
+        if end is not None and self._bytes < _MOST_KEPT:
+            self._known[term, point.x.tobytes(), point.pattern] = end
+            self._bytes += sum(x.nbytes for x in end.terms)
+
+    def of(self, term: int, point: Point) -> FactorStart | None:
+        """That at a point, if it is known."""
+        return self._known.get((term, point.x.tobytes(), point.pattern))
+
+
 # A composite likelihood is off by more than EP ever is.
 _COMPOSITE_TOLERANCE = 3e-4
 
@@ -336,6 +427,8 @@ class Objective:
         Expectation propagation for each term of each batch. Each begins where it has ended last.
     blocks : tuple of BlockGraph
         Of variables integrated out without a SkewGP.
+    ends : Ends
+        Of the evidences without gradients.
     """
 
     coordinates: Coordinates
@@ -345,6 +438,7 @@ class Objective:
     batches: list[Batch]
     ep: dict[Key, EP]
     blocks: tuple[BlockGraph, ...] = ()
+    ends: Ends = field(default_factory=Ends)
 
     @property
     def density_one(self) -> tuple[str, ...]:
@@ -362,7 +456,8 @@ class Objective:
 
     def on(self, batches: Sequence[Batch]) -> "Objective":
         """The same for other data, nothing compiled anew."""
-        return replace(self, batches=list(batches), ep=_fresh_ep(self.terms, len(batches)))
+        ep = _fresh_ep(self.terms, len(batches))
+        return replace(self, batches=list(batches), ep=ep, ends=Ends())
 
     def by_ep(self, point: Point) -> Value:
         """Value and gradient with the evidence of expectation propagation."""
@@ -374,9 +469,10 @@ class Objective:
         for i, j in self.ep:
             compiled, batch = self.terms[i], self.batches[j]
             with few_blas_threads(compiled.n_rows):
-                known = (_terms_and_sites(compiled, point, batch) for point in points)
-                log_evidence += self.ep[i, j].values(known)
-        total = log_evidence + [self.log_prior(point) for point in points]
+                log_evidence += self.ep[i, j].values(_terms_and_sites(compiled, points, batch))
+                for point, end in zip(points, self.ep[i, j].ends, strict=False):
+                    self.ends.add(i, point, end)
+        total = log_evidence + self.log_prior.at(points)
         nowhere = ~np.isfinite(total)
         total[nowhere] = log_evidence[nowhere] = -np.inf
         return total, log_evidence
@@ -430,7 +526,7 @@ class Objective:
             # Between the kernel's passes and the factorisations a second BLAS thread would be
             # woken and sent to sleep all the time.
             with few_blas_threads(compiled.n_rows):
-                known = _terms_and_sites(compiled, point, batch)
+                (known,) = _terms_and_sites(compiled, [point], batch)
                 if known is None:
                     return Value(-np.inf, -np.inf, np.zeros_like(point.x))
                 found = evidence((i, j), *known)
@@ -534,17 +630,14 @@ def _refuse_without_terms(objective: Objective, point: Point) -> None:
 
 
 def _terms_and_sites(
-    compiled: CompiledTerms, point: Point, batch: Batch
-) -> tuple[Any, SitesGiven | None] | None:
+    compiled: CompiledTerms, points: Sequence[Point], batch: Batch
+) -> Iterator[tuple[Any, SitesGiven | None] | None]:
     """Matrices and sites; None where parameters are beyond their range, or double precision."""
-    try:
-        sites = compiled.sites(point, batch)
-    except ValueError:
-        return None
-    try:
-        return compiled(point, batch), sites
-    except (ParameterValueError, np.linalg.LinAlgError):
-        return None
+    for point, terms in zip(points, compiled.each(points, batch), strict=True):
+        try:
+            yield None if terms is None else (terms, compiled.sites(point, batch))
+        except ValueError:
+            yield None
 
 
 def _fresh_ep(terms: Sequence[CompiledTerms], n_batches: int) -> dict[Key, EP]:

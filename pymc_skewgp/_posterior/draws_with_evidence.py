@@ -14,6 +14,7 @@ import numpy as np
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian import covariance, twisted
 from pymc_skewgp._gaussian import escalation as policy
+from pymc_skewgp._gaussian.gaussian_sum import FEW, MOST
 from pymc_skewgp._gaussian.weights import resample_together, systematic_resample
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.observations import Observations, intervals, points, stacked
@@ -88,7 +89,9 @@ def draws_with_evidence(
         own, skip, size = case.by_factors(), case.n_pseudo_points, max(count, n_candidates)
         pairs = None
         if own.sites is not None:
-            pairs = site_draws(own.given, own.sites, skip).sampler
+            known = site_draws(own.given, own.sites, skip)
+            known.most = FEW if count <= n_candidates else MOST
+            pairs = known.sampler
         if pairs is None or (case.sites is None and pairs.collapsed):
             given = case.given
             sampler = policy.RectangleSampler(given.cov, given.lower, given.upper)

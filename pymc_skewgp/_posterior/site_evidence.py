@@ -42,6 +42,7 @@ from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.pairs import ModePairs, with_modes
 from pymc_skewgp._gaussian.covariance import SemidefiniteMatrix, WithSites, predictor_covariance
 from pymc_skewgp._gaussian.ep import EPResult, cavities, ep_cov_gradient, fit_factors
+from pymc_skewgp._gaussian.gaussian_sum import MOST
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient
 from pymc_skewgp._gaussian.modes import Target
 from pymc_skewgp._gaussian.pairs import PairProposal, pair_proposal
@@ -158,7 +159,14 @@ class SiteDraws:
         Of expectation propagation: weights make up for what is left.
     rung : Rung, optional
         How the rows are proposed.
+
+    Attributes
+    ----------
+    most : int
+        See `Target`.
     """
+
+    most = MOST
 
     def __init__(
         self,
@@ -199,7 +207,11 @@ class SiteDraws:
     def sampler(self) -> coordinates.SiteSampler:
         """Proposals, which the evidence and all draws share."""
         proposal = self.proposal
-        target = None if self._factors.log_concave else Target(self.density, self._slopes)
+        target = (
+            None
+            if self._factors.log_concave
+            else Target(self.density, self._slopes, most=self.most)
+        )
         return coordinates.SiteSampler(with_modes(proposal, target, self._rows))
 
 

@@ -277,3 +277,11 @@ def test_point_masses():
     assert mean[0] == pytest.approx(0.7)
     assert sd[0] < 1e-15
     assert skewness[0] == 0.0 or not np.isnan(skewness[0])
+
+
+def test_replicates_that_are_parts_of_one_net():
+    """In every interval of so many equal ones a point, of all and of each replicate."""
+    points = uniform_points(3, 32, 16, np.random.default_rng(0), together=True)
+    for own in [points, *points.reshape(3, 16, 32).transpose(1, 0, 2)]:
+        n = own.shape[1]
+        assert (np.sort((own * n).astype(int), axis=1) == np.arange(n)).all()

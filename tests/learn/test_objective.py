@@ -2,13 +2,14 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from oracles import finite_difference
 from scipy import stats
 
 import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
-from pymc_skewgp._learn.objective import compile_objective
+from pymc_skewgp._learn.objective import GraphsAtPoints, compile_objective
 from pymc_skewgp._learn.optimizers import candidates
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
 from pymc_skewgp._model.graph.data import known_data
@@ -180,3 +181,17 @@ class TestRefusals:
             collapse_model(model)
         with pytest.raises(ValueError, match="the model has no marginal_likelihood"):
             collapse_model(pm.Model())
+
+
+def test_graphs_at_many_points():
+    """One after the other, whether in one call or not; none where there is no value."""
+    sd = pt.dscalar("sd")
+    z = np.array([0.3, -1.0])
+    function = GraphsAtPoints([sd], [pm.logp(pm.Normal.dist(0.0, sd), z), pt.as_tensor_variable(z)])
+    values = np.linspace(-1.25, 1.2, 50)
+    found = list(function.each([[value] for value in values]))
+    assert [own is None for own in found] == (values <= 0.0).tolist()
+    for value, own in zip(values, found, strict=True):
+        if own is not None:
+            np.testing.assert_allclose(own[0], stats.norm.logpdf(z, 0.0, value), rtol=1e-12)
+            np.testing.assert_array_equal(own[1], z)

@@ -338,7 +338,7 @@ def white_marginals(
 
     The lower triangle of `gram` is overwritten.
     """
-    gram[np.diag_indices_from(gram)] += 1.0
+    np.einsum("ii->i", gram)[:] += 1.0
     chol, info = dpotrf(gram, lower=1, clean=0, overwrite_a=1)
     if info:
         raise np.linalg.LinAlgError("the precision of the coordinates is not positive definite")

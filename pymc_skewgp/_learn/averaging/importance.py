@@ -361,7 +361,7 @@ class AdaptiveImportance:
         if self._rounds:
             self._mixtures.append(self._fitted())
         mixture = self._mixtures[-1]
-        uniforms = uniform_points(mixture.n_uniforms, each, _REPLICATES, self._rng)
+        uniforms = uniform_points(mixture.n_uniforms, each, _REPLICATES, self._rng, together=True)
         of_prior = uniforms[0] < self._share
         uniforms[0] = (uniforms[0] - self._share) / (1.0 - self._share)
         x = np.empty((uniforms.shape[1], self._n_coordinates))

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from functools import cached_property, partial
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytensor
 from numpy.typing import NDArray
 from pymc.backends import arviz as of_pymc
 from pymc.model.transform.conditioning import remove_value_transforms
-from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.tensor import TensorType
 from pytensor.tensor.random.type import RandomGeneratorType
@@ -22,7 +23,7 @@ from pymc_skewgp._gaussian.truncated import log_orthant
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._learn.averaging.points import EqualDraws, FactorTask, Task, evidence_alone
 from pymc_skewgp._learn.coordinates import Point, Searched
-from pymc_skewgp._learn.objective import Objective
+from pymc_skewgp._learn.objective import GraphsAtPoints, Objective
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._model.gp.latent_draws import values_of
 from pymc_skewgp._model.graph.analysis import BlockGraph
@@ -31,7 +32,7 @@ from pymc_skewgp._model.graph.fields import Field
 from pymc_skewgp._model.graph.gaussian_terms import SiteDesign
 from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.graph.members import JointGaussian, labels_of
-from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
+from pymc_skewgp._model.ops.plain_mode import PLAIN, many_at_once, plain_function
 from pymc_skewgp._model.steps.block_move import LatentAtPoint
 from pymc_skewgp._observations.observations import intervals
 from pymc_skewgp._observations.sites import Sites, SitesGiven
@@ -99,10 +100,10 @@ class _SideBySide:
     def __init__(self, graphs: Sequence[Any], inputs: Sequence[Any], shared: Sequence[Any]) -> None:
         self._shared = shared
         self._held = held = _held(graphs, inputs, shared)
-        self._first = _many_at_once(held, shared)[0] if held else None
+        self._first = many_at_once(shared, held)[0] if held else None
         new = {x: x.type(x.name) for x in held}
-        self._rest, self.fixed = _many_at_once(
-            clone_replace(list(graphs), new), [*inputs, *new.values()]
+        self._rest, self.fixed = many_at_once(
+            [*inputs, *new.values()], clone_replace(list(graphs), new)
         )
 
     def __call__(self, values: Mapping[Any, NDArray[Any]]) -> list[NDArray[Any]]:
@@ -116,15 +117,6 @@ class _SideBySide:
             known = [np.asarray(x[which.ravel()], v.dtype) for x, v in each]
         found: list[NDArray[Any]] = self._rest(*values.values(), *known)
         return found
-
-
-def _many_at_once(graphs: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, list[bool]]:
-    """A function of arrays with one more axis, and which graphs depend on no input."""
-    many = {x: TensorType(x.dtype, (None, *x.type.shape))(x.name) for x in inputs}
-    together = vectorize_graph(list(graphs), many)
-    own = set(many.values())
-    function = plain_function(list(many.values()), together)
-    return function, [own.isdisjoint(graph_inputs([graph])) for graph in together]
 
 
 def _many_are_equal(values: NDArray[Any]) -> bool:
@@ -326,6 +318,7 @@ class ModelFunctions:
 
     def __init__(self, model: pm.Model, collapsed: Collapsed, objective: Objective) -> None:
         self._model, self._objective = model, objective
+        self._made: list[LogLikelihoods] = []  # one of all copies
         known = [x for block in collapsed.blocks if block is not None for x in block.predicted]
         self._predicted = list(dict.fromkeys(known))
         self._parts = [
@@ -333,9 +326,11 @@ class ModelFunctions:
             for block, design in zip(collapsed.blocks, collapsed.designs, strict=True)
         ]
 
-    @cached_property
+    @property
     def _log_likelihoods(self) -> LogLikelihoods:
-        return LogLikelihoods(self._model)
+        if not self._made:
+            self._made.append(LogLikelihoods(self._model))
+        return self._made[0]
 
     @property
     def size(self) -> int:
@@ -344,8 +339,28 @@ class ModelFunctions:
 
     def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
-        for point in points:
-            yield [self._task(point, i) for i in range(len(self._parts))]
+        each = [self._tasks(points, i) for i in range(len(self._parts))]
+        yield from map(list, zip(*each, strict=True))
+
+    def at_ends_of(self, objective: Objective) -> "ModelFunctions":
+        """The same, EP being begun where it has ended."""
+        found = copy(self)
+        found._objective = objective
+        return found
+
+    def _tasks(self, points: Sequence[Point], i: int) -> Iterator[Task]:
+        part, terms = self._parts[i], self._objective.terms[i]
+        if part is None or not part.is_white:
+            yield from (self._task(point, i) for point in points)
+            return
+        starts = [self._objective.ends.of(i, point) for point in points]
+        unknown = [point for point, start in zip(points, starts, strict=True) if start is None]
+        with few_blas_threads(terms.n_rows):
+            others = terms.each(unknown, ())
+            joints = part.each(map(self._values, points))
+            for point, start, joint in zip(points, starts, joints, strict=True):
+                own = next(others) if start is None else start.terms
+                yield FactorTask(own, terms.sites(point, ()), joint, part.labels, start)
 
     def tree(
         self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator
@@ -412,13 +427,16 @@ class ModelFunctions:
         terms = objective.terms[i]
         if part is None:
             return partial(evidence_alone, terms(point, ()), terms.sites(point, ()))
-        inputs = objective.coordinates.inputs
-        named = zip(inputs, objective.coordinates.arguments(point), strict=True)
-        values = {x.name: value for x, value in named}
+        values = self._values(point)
         if part.is_white:
             known = terms(point, ()), terms.sites(point, ())
             return FactorTask(*known, part.coordinates(values), part.labels)
         return part.task(values, terms.log_constant(point, ()), terms.sites(point, ()))
+
+    def _values(self, point: Point) -> dict[str, NDArray[Any]]:
+        coordinates = self._objective.coordinates
+        named = zip(coordinates.inputs, coordinates.arguments(point), strict=True)
+        return {x.name: value for x, value in named}
 
 
 class _BlockFunctions:
@@ -430,7 +448,7 @@ class _BlockFunctions:
         used = set(graph_inputs([*block.prior, *(design or ())]))
         self._inputs = [value for value in model.value_vars if value in used]
         self._latent = self._prior = None
-        self._design = None if design is None else plain_function(self._inputs, list(design))
+        self._design = None if design is None else GraphsAtPoints(self._inputs, list(design))
         self._kind = None if design is None else type(design)
         self.is_white = isinstance(design, JointGaussian | Field)
         if not self.is_white and block.observed:
@@ -460,12 +478,17 @@ class _BlockFunctions:
 
     def coordinates(self, values: dict[str, NDArray[Any]]) -> JointGaussian | Field:
         """Arrays, of a block without a SkewGP."""
+        (found,) = self.each([values])
+        return found
+
+    def each(self, values: Iterable[dict[str, NDArray[Any]]]) -> Iterator[JointGaussian | Field]:
+        """The same at many hyperparameters."""
         assert self._design is not None
         assert self._kind is not None
-        found = self._design(*self._arguments(values))
         own: Any = self._kind
-        known: JointGaussian | Field = own(*(np.asarray(x, np.float64) for x in found))
-        return known
+        for found in self._design.each([self._arguments(x) for x in values]):
+            assert found is not None  # there is an evidence
+            yield own(*found)
 
     def task(
         self, values: dict[str, NDArray[Any]], log_constant: float, sites: SitesGiven | None
@@ -486,7 +509,7 @@ class _BlockFunctions:
         if sites is None or self._design is None:
             return case
         A, a = self._design(*self._arguments(values))
-        known = Sites(np.asarray(A, np.float64), a, sites.log_prob, sites.slopes)
+        known = Sites(A, a, sites.log_prob, sites.slopes)
         return case._replace(sites=known)
 
     def _arguments(self, values: dict[str, NDArray[Any]]) -> list[Any]:

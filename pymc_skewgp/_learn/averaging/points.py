@@ -217,12 +217,16 @@ def _begun_together(
         # One start for all, so that a task's result is that of its point.
         tasks = [own for parts, *_ in waiting if isinstance(own := parts[i], FactorTask)]
         with few_blas_threads(task.terms.n_factorised):
-            start = starts[i] = starts.get(i) or factor_start(task.terms, task.sites)
+            if not all(own.start for own in tasks):
+                start = starts[i] = starts.get(i) or factor_start(task.terms, task.sites)
+                tasks = [replace(own, start=own.start or start) for own in tasks]
             known = [(own.terms, own.sites) for own in tasks]
-            ends = start and drawn_together(known, start, n_pairs, rngs)
+            begun = [own.start for own in tasks if isinstance(own.start, FactorStart)]
+            every = len(begun) == len(tasks)
+            ends = drawn_together(known, begun, n_pairs, rngs) if every else None
         each = zip(waiting, tasks, ends or [None] * len(tasks), strict=True)
         for (parts, *_), own, end in each:
-            parts[i] = replace(own, start=end or start)
+            parts[i] = replace(own, start=end or own.start)
     yield from waiting
 
 
@@ -282,6 +286,8 @@ def _run(
 # Of plain Monte Carlo's error: a dozen points a replicate save no more, and the spread of sixteen
 # replicates is far too small by chance now and then.
 _LEAST_SHARE = 0.6
+# Ways of resampling, of which that with the nearest means is taken.
+_CHOICES = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,13 +356,22 @@ class WeightedPoints:
         return found._replace(std_error=error, pareto_k=tail, relative_ess=ess)
 
     def resampled(self, count: int, rng: np.random.Generator) -> IntArray:
-        """Indices of `count` of them with equal weights, as evenly spread as they are."""
-        order = _in_cells(self.x)
+        """Indices of `count` of them with equal weights, as evenly spread as they are.
+
+        Of some choices that of which the means are nearest to the weighted ones.
+        """
+        order = in_cells(self.x)
         order = order[np.argsort(self.pattern[order], kind="stable")]
-        return order[systematic_resample(self.log_weights[order], count, rng)]
+        log_weights, weights = self.log_weights[order], self.weights
+        off = self.x - weights @ self.x
+        off /= np.maximum(np.sqrt(weights @ off**2), 1e-300)
+        moments = np.hstack([off, off**2 - 1.0])
+        every = [order[systematic_resample(log_weights, count, rng)] for _ in range(_CHOICES)]
+        far = [np.square(moments[chosen].mean(axis=0)).sum() for chosen in every]
+        return every[int(np.argmin(far))]
 
 
-def _in_cells(x: FloatArray) -> IntArray:
+def in_cells(x: FloatArray) -> IntArray:
     """Order of rows by halves along each column in turn, and halves of these.
 
     What of the weights resampling moves from a row goes to a neighbour of it.

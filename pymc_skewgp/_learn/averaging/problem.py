@@ -20,7 +20,7 @@ from xarray import DataTree
 from pymc_skewgp._gaussian.truncated import log_orthant
 from pymc_skewgp._learn import problem
 from pymc_skewgp._learn.averaging import model_functions as named
-from pymc_skewgp._learn.averaging.points import EqualDraws, Task
+from pymc_skewgp._learn.averaging.points import EqualDraws, Task, in_cells
 from pymc_skewgp._learn.coordinates import Coordinates, Pattern, Point, Searched, free_variable
 from pymc_skewgp._learn.factor_evidence import operations_of_draws
 from pymc_skewgp._learn.objective import CompiledLogPrior, Objective, compile_objective
@@ -43,6 +43,8 @@ from pymc_skewgp._validation import FloatArray
 #
 # A target over its prior is the likelihood, which is bounded: no tail of it has large weights.
 
+# Draws of the prior of which one is taken, the others near it.
+_SPREAD = 4
 # A prior is drawn from where so many draws are all finite.
 _TRIED = 32
 
@@ -85,11 +87,13 @@ class PriorDraws:
     def draw(self, count: int) -> FloatArray:
         """Rows; the few that are not finite are drawn again."""
         rows: list[FloatArray] = []
-        while len(rows) < count:
+        while len(rows) < _SPREAD * count:
             row = self.row()
             if np.isfinite(row).all():
                 rows.append(row)
-        return np.array(rows).reshape(count, self._size)
+        x = np.array(rows).reshape(-1, self._size)
+        chosen = in_cells(x)[self._rng.integers(_SPREAD) :: _SPREAD]
+        return x[self._rng.permutation(chosen)]
 
     def row(self) -> FloatArray:
         """One draw; not finite where a vague prior is beyond double precision."""
@@ -238,7 +242,8 @@ class IntegrationProblem:
     def afresh(self) -> "IntegrationProblem":
         """The same, EP with nothing to begin from: results do not depend on what ran before."""
         assert isinstance(self.objective, Objective)
-        return replace(self, objective=self.objective.on(self.objective.batches))
+        objective = self.objective.on(self.objective.batches)
+        return replace(self, objective=objective, latent=self.latent.at_ends_of(objective))
 
     def prior_draws(self, pattern: Pattern, rng: np.random.Generator) -> PriorDraws | None:
         """The prior of the continuous coordinates; None where it cannot be drawn from."""

@@ -161,7 +161,7 @@ class RowsObjective:
         def log_evidence(rows: Rows, ep: BlockEP) -> float:
             return ep.log_prob + rows.log_constant
 
-        log_prior = np.array([self.log_prior(point) for point in points])
+        log_prior = self.log_prior.at(points)
         known = [
             self._of_fit(point, log_evidence) if np.isfinite(prior) else None
             for point, prior in zip(points, log_prior, strict=True)

@@ -21,7 +21,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, equal_computations
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
 from pytensor.graph.traversal import ancestors, apply_ancestors, graph_inputs, io_toposort
 from pytensor.link.basic import PerformLinker
@@ -33,6 +33,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.random.basic import HalfNormalRV, normal
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant
 from scipy.special import polygamma
 
@@ -546,6 +547,15 @@ def plain_function(
         _kept.compiled = lru_cache(_MOST)(_Asked.compiled)
     function: PlainFunction = _kept.compiled(asked)
     return function
+
+
+def many_at_once(inputs: Sequence[Any], graphs: Sequence[Any]) -> tuple[PlainFunction, list[bool]]:
+    """A function of arrays with one more axis, and which graphs depend on no input."""
+    many = {x: TensorType(x.dtype, (None, *x.type.shape))(x.name) for x in inputs}
+    together = vectorize_graph(list(graphs), many)
+    own = set(many.values())
+    function = plain_function(list(many.values()), together)
+    return function, [own.isdisjoint(graph_inputs([graph])) for graph in together]
 
 
 def is_constant(graph: Any) -> bool:
