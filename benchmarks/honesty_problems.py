@@ -301,19 +301,26 @@ def pooled(rng):
     y = np.round(share * n).astype(int)
 
     def answer():
-        root = np.linalg.cholesky(kernel(x[:, None]))
         # Thousands of trials of both kinds make a factor as narrow as .02.
         step = 0.02 / max(sd, 1.0)
         # Opposite data of thousands of trials pull a value given the other far out of its prior.
         end = 9.0 + 10.0 / sd
-        z = np.arange(-end, end, step)
-        log_p = np.full(z.size, -INF)
-        for i, first in enumerate(z):
-            f = root @ np.stack([np.full(z.size, first), z])[:d] if d == 2 else root * first
-            log_l = y @ log_ndtr(f) + (n - y) @ log_ndtr(-f)
-            rest = log_l + np.log(step) - 0.5 * z**2 - LOG_SQRT_2PI if d == 2 else log_l
-            log_p[i] = np.logaddexp.reduce(rest) - 0.5 * first**2 - LOG_SQRT_2PI
-        return float(np.logaddexp.reduce(log_p) + np.log(step))
+        f = sd * np.arange(-end, end, step)
+        log_l = [y[i] * log_ndtr(f) + (n[i] - y[i]) * log_ndtr(-f) for i in range(d)]
+        log_p = log_l[0] - 0.5 * (f / sd) ** 2 - LOG_SQRT_2PI + np.log(step)
+        if d == 1:
+            return float(np.logaddexp.reduce(log_p))
+        rho = kernel(x[:, None])[0, 1] / sd**2
+        left = sd * np.sqrt(1.0 - rho**2)
+        log_l[1] += np.log(step * sd / left) - LOG_SQRT_2PI
+        total = -INF
+        for i in np.argsort(-log_p):
+            if log_p[i] < total - 45.0:  # ten thousand values, each with less than exp(-45)
+                break
+            given = log_l[1] - 0.5 * ((f - rho * f[i]) / left) ** 2
+            most = given.max()
+            total = np.logaddexp(total, log_p[i] + most + np.log(np.exp(given - most).sum()))
+        return float(total)
 
     if single:
         labels = np.repeat(np.tile([1, 0], d), np.stack([y, n - y], axis=1).ravel())

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,15 +34,45 @@ collect_ignore_glob = ["*conftest.py"]
 DASK_WARNINGS = ("UserWarning:distributed", "DeprecationWarning", "ResourceWarning")
 
 
+def _cluster(n_workers: int) -> Any:
+    distributed = pytest.importorskip("distributed")
+    return distributed.LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, dashboard_address=None
+    )
+
+
+@pytest.fixture(scope="session")
+def two_processes() -> Iterator[Any]:
+    """A cluster for all tests that leave it as it was: its processes import the package once."""
+    cluster = _cluster(2)
+    yield cluster
+    with warnings.catch_warnings():  # the last test is none of dask's
+        warnings.simplefilter("ignore")
+        cluster.close()
+        gc.collect()
+
+
 @pytest.fixture
 def dask_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A cluster of two processes on this machine, or of as many as its parameter says."""
-    distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(
-        n_workers=getattr(request, "param", 2), threads_per_worker=1, dashboard_address=None
-    ) as cluster:
-        yield cluster
+    """A cluster of two processes on this machine, or one of its own of as many as a parameter."""
+    if hasattr(request, "param"):
+        with _cluster(request.param) as cluster:
+            yield cluster
+    else:
+        yield request.getfixturevalue("two_processes")
     gc.collect()  # sockets that dask has left open, whose warnings are ignored here
+
+
+@pytest.fixture(scope="module")
+def in_python() -> Iterator[None]:
+    """Functions without a mode of their own run in Python: numba takes seconds for each.
+
+    Modules that ask for it name ``mode="NUMBA"`` where the backend is what they test.
+    """
+    from pytensor import config
+
+    with config.change_flags(linker="py"):
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -82,7 +82,7 @@ def write_images(folder):
 def test_images_and_what_their_probabilities_say(tmp_path):
     write_images(tmp_path)
     common = ("--data", tmp_path, "--out", tmp_path, "--sets", "fashion", "--methods", "GP-EP")
-    run("paper.py", "images", *common, "--jobs", 2)
+    run("paper.py", "images", *common)
     found = rows(tmp_path / "paper_images.csv")
     assert len(found) == 20  # ten classes, two kernels
     # Nine tenths of the labels are what one guesses without looking.

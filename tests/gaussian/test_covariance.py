@@ -89,15 +89,6 @@ def test_rows_without_a_site_keep_full_accuracy(weak):
         np.testing.assert_allclose(variance, covariance.diagonal(), rtol=1e-12)
 
 
-def test_no_sites_give_the_prior_back():
-    for form, matrix in problem(2):
-        product = form.site_product(np.zeros(N), np.zeros(N))
-        np.testing.assert_allclose(product.variance, matrix.diagonal(), rtol=1e-14)
-        assert np.all(product.mean == 0.0)
-        assert product.log_constant == 0.0
-        np.testing.assert_allclose(form.site_covariance(np.zeros(N)), matrix, rtol=1e-12)
-
-
 @pytest.mark.parametrize("huge", [1e8, 1e12])
 def test_huge_sites(huge):
     """A row with a huge site is known: S_ii -> 1/tau, and the others are conditioned on it."""

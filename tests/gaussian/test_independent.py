@@ -113,16 +113,6 @@ def test_moments_of_equicorrelated_variables(size, rho, limit):
     assert_moments(x, exact.first, exact.second[0])
 
 
-def test_a_mean_and_two_sided_limits():
-    size, rho = 4, 0.4
-    mean, lower = np.full(size, 3.0), np.array([2.0, 0.0, -np.inf, 1.0])
-    upper = np.array([2.5, 1.0, 0.0, np.inf])
-    x = draws(800, mean, equicorrelated_cov(size, rho), lower, upper)
-    exact = equicorrelated_moments(lower - mean, upper - mean, rho)
-    assert ((x >= lower) & (x <= upper)).all()
-    assert_moments(x - mean, exact.first, exact.second[0])
-
-
 def test_the_bound_is_a_bound():
     """No weight of tilted draws exceeds it, and it is close: the largest is within a factor 3."""
     size = 8

@@ -34,13 +34,6 @@ def sample(goal="draws", n_draws=256, seed=0, **kwargs):
     return sampler.sample(n_draws, rng, goal=goal, **kwargs)
 
 
-def test_an_easy_problem_stays_on_the_first_rung():
-    result = sample()
-    assert result.method == "twisted"
-    assert result.u.shape == (N, 256)
-    assert result.log_weights.shape == (256,)
-
-
 def fake_temper(log_probs):
     """Tempering whose replicates are named: draws of replicate r of batch b are 100 b + r."""
     batches = iter(range(100))

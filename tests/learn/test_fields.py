@@ -202,7 +202,7 @@ def test_areas_whose_sum_is_held_at_zero(contrasts):
         pm.Normal("y", z - z[other] if contrasts else z, 0.5, observed=y)
     Q = (np.diag(W.sum(axis=0)) - W) / 0.49 + np.ones((400, 400)) / 0.4**2
     P, y = Q + 4.0 * A.T @ A, A.T @ y
-    origin = float(model.compile_logp()({"z": np.zeros(400)}))
+    origin = float(model.compile_logp(mode="FAST_COMPILE")({"z": np.zeros(400)}))
     log_det = np.linalg.slogdet(P)[1]
     # Round-off of 1e5 in P: sums of 400 numbers to 1e-7.
     right = origin + 8.0 * y @ np.linalg.solve(P, y) - 0.5 * log_det + 200.0 * np.log(2.0 * np.pi)
@@ -242,7 +242,7 @@ def test_counts_of_areas_in_parts():
         ahead = here / size @ step
     of_sums = here.sum(axis=1).real / size * np.exp(-0.5 * (tie * frequency) ** 2)
     assert abs(of_sums[-1]) < 1e-9 * of_sums[0]  # all of the integral
-    origin = float(model.compile_logp()({"z": np.zeros(n)}))
+    origin = float(model.compile_logp(mode="FAST_COMPILE")({"z": np.zeros(n)}))
     origin -= stats.poisson.logpmf(y, np.exp(-0.5)).sum()
     integral = 2.0 * np.trapezoid(of_sums, frequency) * tie / np.sqrt(2.0 * np.pi)
     dt = sg.integrate(model, random_seed=15, draws=500, progressbar=False)

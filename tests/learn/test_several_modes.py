@@ -75,6 +75,7 @@ def test_the_best_amplitude():
     assert abs(at_best - exact.max()) < 0.02 + 4.0 * value.std_error < 0.25
 
 
+@pytest.mark.usefixtures("in_python")
 def test_the_step():
     with pm.Model():
         f = one_process().prior("f", X)

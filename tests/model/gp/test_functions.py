@@ -20,29 +20,6 @@ def value(graph):
     return graph.eval(mode=Mode(linker="py", optimizer=None))
 
 
-KERNELS = {
-    "scaled": lambda: 2.0**2 * cov.Matern52(2, ls=[0.7, 1.9]),
-    "product": lambda: cov.ExpQuad(2, ls=1.0) * cov.Linear(2, c=[0.1, 0.2]) + 0.1,
-    "active_dims": lambda: cov.Periodic(2, period=1.5, ls=0.9, active_dims=[1]),
-    "constant": lambda: cov.Constant(1.7),
-    "white noise": lambda: cov.ExpQuad(2, ls=1.0) + cov.WhiteNoise(0.6),
-}
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_covariance_is_its_own_evaluation(name):
-    kernel = KERNELS[name]()
-    function = ArrayCovariance(kernel)
-    # The same graph, rewritten or not: round-off only.
-    np.testing.assert_allclose(function(X), value(kernel(X)), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(function(X, XS), value(kernel(X, XS)), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(
-        function(X, diag=True), value(kernel(X, diag=True)), rtol=1e-12, atol=1e-14
-    )
-    # PyMC takes distances as sqrt(r^2 + 1e-12): 1e-6 lengthscales too long on the diagonal.
-    np.testing.assert_allclose(function(X).diagonal(), function(X, diag=True), rtol=1e-6)
-
-
 class Laplacian(cov.Covariance):
     """As a user writes it for one column, broadcasting a column along a row."""
 

@@ -72,14 +72,6 @@ def s(request):
 
 
 class TestPrior:
-    def test_density_at_random_hyperparameters(self, s):
-        with pm.Model() as model:
-            ls, eta = pm.Gamma("ls", 2, 1), pm.HalfNormal("eta")
-            skew_gp(s, ls, eta).prior("f", X)
-        point = {"ls_log__": np.log(1.3), "eta_log__": np.log(0.7), "f": F}
-        expected = exact(s, X, ls=1.3, variance=0.49).logpdf(F)
-        assert logp(model, "f", point) == pytest.approx(expected, abs=1e-9)
-
     def test_moments_of_draws_of_white_noise(self, s):
         """Those of the variable itself are those of its parameters, which are its density's."""
         with pm.Model() as model:
