@@ -122,6 +122,11 @@ def test_dates_as_objects_are_refused():
         sg.mvn_logcdf(np.array([np.datetime64("2024-01-01")] * 3, dtype=object), COV)
 
 
+def test_parameters_of_rows_are_not_masked():
+    with pytest.raises(ValueError, match=r"exposure has masked values \(1 of 3\)"):
+        sg.likelihoods.Poisson(MASKED)
+
+
 @pytest.mark.parametrize("form", [np.ma.masked_array, lambda v: v.astype(object), pd.DataFrame])
 def test_other_forms_of_numbers_are_taken(form):
     x = pd.Series(np.ones(3)) if form is pd.DataFrame else form(np.ones(3))

@@ -370,6 +370,7 @@ SlopeFunction = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 _TAIL = 8.7  # deviations, beyond which a Gaussian has nothing left
 _CHANGE = 1e-4  # see `line_moments`
 _PEAK_NODES = 65
+_WITHIN, _NODES_WITHIN = 6.0, 129  # deviations of the widest Gaussian, as in `modes`
 _COARSER = 2.0  # a look from further away that is as good
 _MAX_STEPS = 100
 # Centre and scale only place the nodes: they need no digits.
@@ -442,7 +443,8 @@ class SiteFactors:
         self.active = np.ones(offset.size, dtype=bool)
         self._peak = np.full(offset.size, np.nan)  # of factors that are not log-concave
         self._concave = self.active
-        self.looked = False  # at how they curve, or it is known
+        self.looked = self.certain = False  # at how they curve; that all are log-concave
+        self._about = offset, offset  # the last Gaussian
         self.known = KnownProducts()
         self._last_rule: tuple[FloatArray, FloatArray] | None = None
 
@@ -454,6 +456,7 @@ class SiteFactors:
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `Factors`."""
         mean = self._offset + mean
+        self._about = mean, sd
         again = self._by_last_rule(mean, sd)
         if again is not None:
             return again
@@ -505,7 +508,7 @@ class SiteFactors:
         self, mean: FloatArray, sd: FloatArray
     ) -> tuple[FloatArray, LineMoments, LineRule]:
         """Centre of the rule, moments of N(mean_i, sd_i^2) times factor i, and the rule."""
-        if not self.looked and not self._has_seen(mean, sd):
+        if not (self.looked or self.certain or self._has_seen(mean, sd)):
             self.look_around(mean - self._offset, sd)
         centre, curvature = self._mode_of_product(mean, sd)
         scale = 1.0 / np.sqrt(curvature)
@@ -534,11 +537,7 @@ class SiteFactors:
         self.looked = True
         mean = self._offset + mean
         at = mean + sd * np.linspace(-_TAIL, _TAIL, _PEAK_NODES)[:, None]
-        first, second = self.slopes(at)
-        # Round-off of a second derivative that is almost 0 is no convexity; where a slope jumps up
-        # it has none.
-        rise = np.diff(first, axis=0) * sd - _ROUND_OFF * np.abs(first[1:] * sd)
-        self._concave = ~((second * sd**2 > 1e-9).any(axis=0) | (rise > _ROUND_OFF).any(axis=0))
+        self._concave = self._concave_at(at, sd)
         if self._concave.all():
             self.known = self.known._replace(seen=(at[0], at[-1]))
             return
@@ -558,6 +557,28 @@ class SiteFactors:
             if (moved[inside] < _CENTRED).all():
                 break
         self._peak = np.where(inside, peak, np.nan)
+
+    def log_concave_within(self, sd: FloatArray) -> bool:
+        """Whether all are, from the last Gaussian to far out in N(0, sd_i^2) of u.
+
+        A narrow Gaussian, such as that of one mode, does not reach to the next one; nor is a bend
+        that is narrow beside a wide prior met by points that are equally far apart.
+        """
+        if self.certain or not self.log_concave:
+            return self.log_concave
+        centre, near = self._about
+        near = np.minimum(near, sd)
+        turn = np.arcsinh((np.abs(centre - self._offset) + _WITHIN * sd) / near)
+        at = centre + near * np.sinh(turn * np.linspace(-1.0, 1.0, _NODES_WITHIN)[:, None])
+        with np.errstate(all="ignore"):
+            return bool(self._concave_at(at, sd).all())
+
+    def _concave_at(self, at: FloatArray, sd: FloatArray) -> NDArray[np.bool_]:
+        first, second = self.slopes(at)
+        # Round-off of a second derivative that is almost 0 is no convexity; where a slope jumps up
+        # it has none.
+        rise = np.diff(first, axis=0) * sd - _ROUND_OFF * np.abs(first[1:] * sd)
+        return np.asarray(~((second * sd**2 > 1e-9).any(axis=0) | (rise > _ROUND_OFF).any(axis=0)))
 
     def _has_seen(self, mean: FloatArray, sd: FloatArray) -> bool:
         """Whether all are known to be log-concave here, as finely as `look_around` would see it."""

@@ -17,9 +17,10 @@ from pymc.distributions.shape_utils import change_dist_size
 from pymc.distributions.timeseries import RandomWalkRV
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, apply_ancestors
 from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.subtensor import AdvancedSubtensor
 from xarray import Dataset, DataTree
 
 from pymc_skewgp._learn.averaging.model_functions import at_draws, by_chain, flat_draws
@@ -34,7 +35,7 @@ from pymc_skewgp._model.ops.densities import sun_given, sun_of_process
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._posterior.output import as_datatree, summary_of_draws
 from pymc_skewgp._sun.parameters import SunParameters
-from pymc_skewgp._validation import FloatArray
+from pymc_skewgp._validation import FloatArray, refuse_masked
 
 # What values at the old rows may change by, against the largest, when new rows come below them.
 _ROUND_OFF = 1e-4
@@ -142,6 +143,7 @@ def _as_rows(model: pm.Model, new: Mapping[str, Any]) -> NewData:
                 )
             labels[name] = list(x)
             continue
+        refuse_masked(name, x)
         old = data[name].get_value(borrow=True)
         rows = np.asarray(x)
         if rows.ndim == 0 and old.ndim == 1:  # one exposure of all new rows
@@ -162,12 +164,29 @@ def _as_rows(model: pm.Model, new: Mapping[str, Any]) -> NewData:
                 "Where these are labels, give their places in the coords."
             )
         values[name] = rows.astype(old.dtype)
-        if rows.dtype.kind == "f" and not np.array_equal(values[name], rows, equal_nan=True):
+        if rows.dtype.kind in "fiu" and not np.array_equal(
+            values[name], rows, equal_nan=rows.dtype.kind == "f"
+        ):
             raise ValueError(
-                f"the pm.Data {name!r} has {old.dtype.name} numbers, and the new rows are others: "
-                "make it of decimal numbers in the model, as pm.Data(name, x.astype(float))."
+                f"the pm.Data {name!r} has {old.dtype.name} numbers, and the new rows have others, "
+                "with decimals or beyond its range: make it wider in the model, as "
+                "pm.Data(name, x.astype(float))."
+            )
+        if (rows < 0).any() and (old >= 0).all() and _is_index(model, data[name]):
+            raise ValueError(
+                f"the pm.Data {name!r} has places, and the new rows have {rows.min()}, which would "
+                "count from the end, as codes of pandas for a group that is not known: give new "
+                "groups places of their own, and their labels."
             )
     return NewData(values, labels)
+
+
+def _is_index(model: pm.Model, data: Any) -> bool:
+    """Whether data say which entries of something else are taken."""
+    graphs = [rv.owner.inputs for rv in model.basic_RVs]
+    nodes = apply_ancestors([x for inputs in graphs for x in inputs])
+    taken = (n for n in nodes if isinstance(n.op, AdvancedSubtensor))
+    return any(data in ancestors(n.inputs[1:]) for n in taken)
 
 
 @contextmanager

@@ -211,6 +211,7 @@ class Likelihood(ABC):
 
     def __post_init__(self) -> None:
         for name in self.row_parameters:
+            check.refuse_masked(name, getattr(self, name))
             object.__setattr__(self, name, frozen_copy(getattr(self, name)))
 
     @property

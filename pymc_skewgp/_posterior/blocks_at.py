@@ -85,7 +85,7 @@ class LearntFunctions(FunctionSites):
     ) -> None:
         super().__init__(sites.log_prob, sites.slopes, mean, rest, sd)
         self._sites = sites
-        self.factors.looked = sites.log_concave
+        self.factors.certain = sites.log_concave
         if known is not None:
             self.factors.known = known.of_others() if sites.has_parameters else known
 

@@ -207,11 +207,9 @@ class SiteDraws:
     def sampler(self) -> coordinates.SiteSampler:
         """Proposals, which the evidence and all draws share."""
         proposal = self.proposal
-        target = (
-            None
-            if self._factors.log_concave
-            else Target(self.density, self._slopes, most=self.most)
-        )
+        sd = np.linalg.norm(self.density.factor, axis=1)
+        known = self._factors.log_concave_within(sd)
+        target = None if known else Target(self.density, self._slopes, most=self.most)
         return coordinates.SiteSampler(with_modes(proposal, target, self._rows))
 
 

@@ -115,3 +115,15 @@ def test_categories_are_a_softmax(data):
     sd = np.sqrt(weights @ (draws - expected) ** 2 / weights.sum())
     # Of 400 draws and some 2000 effective ones: 5 errors.
     np.testing.assert_array_less(np.abs(own - expected), 5.0 * sd * np.sqrt(1 / 400 + 1 / 2000))
+
+
+def test_an_intercept_alone(data):
+    # Bambi's mean of all rows then has one entry.
+    model = bmb.Model("y ~ 1", data)
+    found = _integrated(model)["posterior"]
+    assert set(found.data_vars) == {"Intercept", "sigma"}
+    assert _integrated(model.backend.model)["posterior"]["mu"].shape == (2, 200, 1)
+    # The prior is about the mean of y. Four standard errors of 400 draws that are equally weighted
+    # ones of at least half as many.
+    mean, sd = data["y"].mean(), float(found["Intercept"].std())
+    assert abs(found["Intercept"].mean() - mean) < 4.0 * sd / np.sqrt(200.0)

@@ -273,7 +273,24 @@ class TestRefusals:
     def test_decimal_numbers_in_place_of_whole_ones(self):
         with pm.Model() as model:
             pm.Normal("y", pm.Normal("b") * pm.Data("x", [0, 1, 2]), 1.0, observed=[0.0, 1.0, 2.0])
-        self.refused(model, {"x": [1.5]}, r"has int\d+ numbers, and the new rows are others", b=1.0)
+        self.refused(
+            model, {"x": [1.5]}, r"has int\d+ numbers, and the new rows have others", b=1.0
+        )
+
+    def test_numbers_that_do_not_fit_and_masked_ones(self):
+        x = np.array([0, 1, 2], dtype=np.uint8)
+        with pm.Model() as model:
+            pm.Normal("y", pm.Normal("b") * pm.Data("x", x), 1.0, observed=[0.0, 1.0, 2.0])
+        # 300 would be 44.
+        self.refused(model, {"x": [300]}, "uint8 numbers, and the new rows have others", b=1.0)
+        masked = np.ma.masked_array([1, 2], [0, 1])
+        self.refused(model, {"x": masked}, r"x has masked values \(1 of 2\)", b=1.0)
+
+    def test_a_place_from_the_end(self):
+        model = TestEffects().model()
+        draws = {"sd": 1.0, "u": [0.0, 1.0], "slope": 1.0}
+        new = {"x": [1.0], "group_of": [-1]}
+        self.refused(model, new, "new rows have -1, which would count from the end", **draws)
 
     def test_rows_that_depend_on_each_other(self):
         with pm.Model() as model:

@@ -90,3 +90,23 @@ def test_the_step():
     # Some 150 independent draws: errors of .08 deviations, four of them.
     assert abs(first.mean()) < 0.35
     assert abs(float(found["eta"].mean()) - mean) < 0.35 * sd
+
+
+@pytest.mark.parametrize("sd", [1.0, 100.0])
+def test_a_mode_beyond_the_reach_of_the_other(sd):
+    # EP's Gaussian is narrow, about the one mode of |f| near 1: log p is concave about it.
+    y, noise = np.array([1.0, 1.1]), 0.1
+    with pm.Model() as model:
+        f = pm.Normal("f", 0.5, sd)
+        pm.Normal("y", pm.math.abs(f), noise, observed=y)
+    found = sg.integrate(model, random_seed=1)["posterior"]
+    # A step of a fiftieth of the noise, in which both modes are; the ends are 100 deviations away.
+    at = np.linspace(-10.0, 10.0, 10_001)
+    log_density = norm.logpdf(y[:, None], abs(at), noise).sum(axis=0) + norm.logpdf(at, 0.5, sd)
+    evidence = logsumexp(log_density) + np.log(at[1] - at[0])
+    stated = found.attrs["log_evidence_se"]
+    assert abs(found.attrs["log_evidence"] - evidence) < 4.0 * stated < 0.02
+    share = np.exp(logsumexp(log_density[at > 0]) - logsumexp(log_density))
+    # Draws are equally weighted ones of at least half as many: five of their errors.
+    draws = found["f"].to_numpy().ravel()
+    assert abs((draws > 0).mean() - share) < 5.0 * np.sqrt(2.0 * share * (1 - share) / draws.size)

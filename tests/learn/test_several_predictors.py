@@ -312,3 +312,14 @@ def test_evidences_of_many_scales_side_by_side(alike):
     true = [mean_and_log_sd(scale)[0] for scale in scales]
     # Nine nodes about the moments of ten factors: a hundredth of the error of draws.
     np.testing.assert_allclose(found.log_prob, true, atol=2e-3)
+
+
+def test_one_number_of_two_predictors():
+    # Observed without an axis: the sum of two rates.
+    with pm.Model() as model:
+        f = pm.Normal("f", 0.0, 1.0, shape=2)
+        pm.Poisson("y", pm.math.exp(f[0]) + pm.math.exp(f[1]), observed=3)
+    found = sg.integrate(model, random_seed=1)["posterior"].attrs
+    rate = np.exp(NODES[:, None]) + np.exp(NODES)
+    evidence = np.log(MASS @ poisson(rate).pmf(3) @ MASS)
+    assert abs(found["log_evidence"] - evidence) < 4.0 * found["log_evidence_se"] < 0.01

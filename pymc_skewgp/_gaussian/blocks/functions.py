@@ -149,6 +149,11 @@ class FunctionSites(BlockSites):
         """See `BlockSites`."""
         return self._mean.size
 
+    @property
+    def log_concave(self) -> bool:
+        """See `BlockSites`; within the prior."""
+        return self.factors.log_concave_within(np.sqrt(self._sd**2 + self._rest))
+
     def with_noise(self, variance: FloatArray) -> Self:
         """Of predictors less noise of their own, of these variances: for EP, by the same nodes."""
         found = copy(self)

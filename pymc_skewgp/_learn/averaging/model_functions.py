@@ -259,9 +259,14 @@ def _groups(
     named = {group: dict(values) for group, values in groups.items() if values}
     if not named:
         return {}
-    every = {name for values in named.values() for name in values}
+    every = {name: x for values in named.values() for name, x in values.items()}
     known = {name: dims for name, dims in model.named_vars_to_dims.items() if name in every}
-    dims = {name: [str(dim) for dim in dims] for name, dims in known.items()}
+    dims: dict[str, list[str]] = {}
+    for name, own in known.items():
+        # One entry may stand for all of a dimension, as a mean of Bambi that is an intercept.
+        sizes = enumerate(zip(own, np.shape(every[name])[-len(own) :], strict=False))
+        fits = {i: size == len(model.coords.get(dim) or range(size)) for i, (dim, size) in sizes}
+        dims[name] = [str(d) if fits[i] else f"{name}_dim_{i}" for i, d in enumerate(own)]
     used = {dim for names in dims.values() for dim in names}
     coords = {
         dim: list(labels)

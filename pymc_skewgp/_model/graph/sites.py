@@ -323,7 +323,7 @@ def sites_of(
     each = {x: eta if k == 1 else eta[i::k] for i, x in enumerate(split.etas)}
     ndim = split.log_prob.type.ndim
     if ndim != 1:
-        each = {x: own.reshape(shape, ndim=ndim) for x, own in each.items()}
+        each = {x: own.reshape(shape, ndim=ndim) if ndim else own[0] for x, own in each.items()}
     log_prob = entrywise.rebuilt(split.log_prob, each)
     log_prob = pt.broadcast_to(log_prob, shape).ravel()
     own = [model.rvs_to_values[x] for x in chosen]
