@@ -27,7 +27,7 @@ from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.graph.data import SitesOfData, sites_at
 from pymc_skewgp._model.graph.initial_point import initial_point
-from pymc_skewgp._model.graph.members import proper_joint
+from pymc_skewgp._model.graph.members import is_unnormalized, proper_joint
 from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function, untraced
 from pymc_skewgp._observations.sites import SitesGiven
@@ -348,8 +348,10 @@ class Objective:
 
     @property
     def density_one(self) -> tuple[str, ...]:
-        """Names of the variables integrated out whose prior is flat."""
-        return tuple(x.name for block in self.blocks for x in block.members if x.is_flat)
+        """Names of the variables integrated out whose prior is flat, or not normalised."""
+        model = self.coordinates.model
+        members = [x for block in self.blocks for x in block.members]
+        return tuple(x.name for x in members if x.is_flat or is_unnormalized(model[x.name]))
 
     def why_no_value(self, point: Point) -> str | None:
         """What is wrong with the model where there is no value; None where nothing is found."""
