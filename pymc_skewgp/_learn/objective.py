@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.distributions.multivariate import ICARRV
 from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import graph_inputs
@@ -27,7 +28,7 @@ from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.graph.data import SitesOfData, sites_at
 from pymc_skewgp._model.graph.initial_point import initial_point
-from pymc_skewgp._model.graph.members import is_unnormalized, proper_joint
+from pymc_skewgp._model.graph.members import proper_joint
 from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function, untraced
 from pymc_skewgp._observations.sites import SitesGiven
@@ -348,10 +349,11 @@ class Objective:
 
     @property
     def density_one(self) -> tuple[str, ...]:
-        """Names of the variables integrated out whose prior is flat, or not normalised."""
-        model = self.coordinates.model
+        """Names of the variables integrated out whose prior is flat, or not normalised as ICAR."""
+        rvs = self.coordinates.model.named_vars
+        intrinsic = {name for name, x in rvs.items() if isinstance(x.owner and x.owner.op, ICARRV)}
         members = [x for block in self.blocks for x in block.members]
-        return tuple(x.name for x in members if x.is_flat or is_unnormalized(model[x.name]))
+        return tuple(x.name for x in members if x.is_flat or x.name in intrinsic)
 
     def why_no_value(self, point: Point) -> str | None:
         """What is wrong with the model where there is no value; None where nothing is found."""

@@ -237,11 +237,6 @@ def is_intrinsic(model: pm.Model, rv: Any) -> bool:
     return any(x not in model.basic_RVs for x in own)
 
 
-def is_unnormalized(rv: Any) -> bool:
-    """Whether PyMC's density lacks a factor, as that of ICAR does."""
-    return isinstance(rv.owner.op, ICARRV)
-
-
 def warn_of_scale(model: pm.Model, rv: Any, stacklevel: int) -> None:
     """Warn of an ICAR whose sigma is random: its normalising power is not in PyMC's density."""
     if not isinstance(rv.owner.op, ICARRV):
