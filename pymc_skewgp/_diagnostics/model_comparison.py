@@ -95,7 +95,7 @@ def compare(
     ComparisonWarning
         Where results are of different data; where likelihoods have powers that are not whole, so
         that an evidence is not that of a normalised density; where flat priors have density one in
-        some of the evidences and not in the others.
+        some of the evidences and not in the others, or ``pm.ICAR`` a density without its constant.
 
     Notes
     -----
@@ -261,7 +261,8 @@ def _warn_of_differences(found: Mapping[str, Evidence]) -> None:
         (
             len({x.improper for x in found.values()}) > 1,
             f"variables with density one in the evidence differ ({priors}): an evidence under a "
-            "flat prior has an arbitrary factor. Give them proper priors.",
+            "flat prior, or an intrinsic one such as pm.ICAR, has an arbitrary factor. Give them "
+            "proper priors.",
         ),
     ):
         if wrong:

@@ -152,8 +152,9 @@ def integrate(
         ``n_observed``, how many numbers were observed (and, as long as this process runs, of what,
         for `predict`); ``likelihood`` of a SkewGP, by name;
         ``heavy_tails``, names of the hyperparameters whose means the draws do not give (see below);
-        ``improper_priors``, names of the variables with density one in ``log_evidence``, which
-        then compares only with that of models with the same ones.
+        ``improper_priors``, names of the variables with density one in ``log_evidence``, or with
+        one that lacks its constant, as ``pm.ICAR``, which then compares only with that of models
+        with the same ones.
 
     Raises
     ------

@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.distributions.multivariate import ICARRV
 from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import graph_inputs
@@ -442,8 +443,11 @@ class Objective:
 
     @property
     def density_one(self) -> tuple[str, ...]:
-        """Names of the variables integrated out whose prior is flat."""
-        return tuple(x.name for block in self.blocks for x in block.members if x.is_flat)
+        """Names of the variables integrated out whose prior is flat, or not normalised as ICAR."""
+        rvs = self.coordinates.model.named_vars
+        intrinsic = {name for name, x in rvs.items() if isinstance(x.owner and x.owner.op, ICARRV)}
+        members = [x for block in self.blocks for x in block.members]
+        return tuple(x.name for x in members if x.is_flat or x.name in intrinsic)
 
     def why_no_value(self, point: Point) -> str | None:
         """What is wrong with the model where there is no value; None where nothing is found."""

@@ -179,3 +179,21 @@ class TestRefusalsAndWarnings:
 
         with pytest.warns(sg.ComparisonWarning, match="proper: none; flat: m"):
             sg.compare({"proper": result(pm.Normal), "flat": result(pm.Flat)}, loo=False)
+
+    def test_areas(self):
+        W = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+        cov = np.linalg.inv(2.0 * (np.diag(W.sum(axis=0)) - 0.5 * W))
+
+        def result(make):
+            with pm.Model() as model:
+                pm.Normal("y", make(), 0.4, observed=[0.3, 1.0, 0.7])
+            return sg.integrate(model, random_seed=1, **QUIET)
+
+        car = result(lambda: pm.CAR("phi", np.zeros(3), W=W, alpha=0.5, tau=2.0))
+        normal = result(lambda: pm.MvNormal("phi", np.zeros(3), cov))
+        # One model: round-off.
+        weights = sg.compare({"car": car, "normal": normal}, loo=False)["weight"]
+        np.testing.assert_allclose(weights, 0.5, atol=1e-9)
+        icar = result(lambda: pm.ICAR("phi", W=W))
+        with pytest.warns(sg.ComparisonWarning, match="car: none; icar: phi"):
+            sg.compare({"car": car, "icar": icar}, loo=False)

@@ -113,7 +113,8 @@ def log_density_of(model: pm.Model, rv: Any) -> Any:
         if known is not None:
             return known
     given = rv.owner.clone_with_new_inputs(inputs, strict=False).outputs[rv.owner.outputs.index(rv)]
-    return pm.logp(given, model.rvs_to_values[rv], warn_rvs=False)
+    found = pm.logp(given, model.rvs_to_values[rv], warn_rvs=False)
+    return found + _lacking_of_car(inputs[3]) if isinstance(rv.owner.op, CARRV) else found
 
 
 def _class_log_density(value: Any, p: Any) -> Any:
@@ -127,8 +128,14 @@ def _class_log_density(value: Any, p: Any) -> Any:
     return pt.switch(chosen.any(axis=-1), found, -np.inf)
 
 
+def _lacking_of_car(W: Any) -> Any:
+    """A constant that PyMC's density is short of: an evidence would compare with no other."""
+    degrees = W.sum(axis=W.type.ndim - 2)
+    return 0.5 * pt.log(degrees).sum() - HALF_LOG_2PI * W.shape[-1]
+
+
 def _car_log_density(value: Any, mu: Any, W: Any, alpha: Any, tau: Any, valid: Any) -> Any:
-    """PyMC's by a sparse factor, not by eigenvalues; None for unknown W, or batches of fields."""
+    """By a sparse factor, not by eigenvalues; None for unknown W, or batches of fields."""
     if value.type.ndim != 1 or any(not isinstance(x, Constant) for x in graph_inputs([W, valid])):
         return None
     W = plain_function([], W if isinstance(W, SparseVariable) else W.squeeze())()
@@ -141,6 +148,7 @@ def _car_log_density(value: Any, mu: Any, W: Any, alpha: Any, tau: Any, valid: A
     near = (pairs.data * off[pairs.row] * off[pairs.col]).sum()
     quadratic = tau * ((degrees * off**2).sum() - alpha * near)
     log_det = CARLogDet(W)(alpha)[0] + W.shape[0] * pt.log(tau)
+    log_det += np.log(degrees).sum() - 2.0 * HALF_LOG_2PI * W.shape[0]
     bounds = pt.gt(alpha, -1.0), pt.lt(alpha, 1.0), pt.gt(tau, 0.0)
     return check_parameters(0.5 * (log_det - quadratic), *bounds, msg="-1 < alpha < 1, tau > 0")
 
