@@ -62,7 +62,7 @@ def function_grid(
     """f ~ N(mean, cov) given data; `log_likelihood` takes f of shape (N, d) and gives shape (N,).
 
     The rule's error is below 1e-8 for one to three values, and below 1e-7 for four, where the
-    likelihood varies over half a deviation or more, which `test_oracles` checks by closed forms.
+    likelihood varies over half a deviation or more.
     """
     mean, cov = np.asarray(mean, dtype=float), np.asarray(cov, dtype=float)
     reach = reach or _REACH[mean.size]

@@ -1,8 +1,4 @@
-"""Reference answers by other means than the package's: quadrature and filtering, NumPy/SciPy only.
-
-`tests/test_oracles.py` checks them against each other and against closed forms, and holds the
-accuracies stated here.
-"""
+"""Reference answers by quadrature and filtering: NumPy and SciPy only, nothing of the package."""
 
 from collections.abc import Callable
 from typing import NamedTuple
