@@ -81,6 +81,11 @@ class Case(NamedTuple):
         return self if found is None else self._replace(given=found[0], sites=found[1])
 
 
+# Times as many pairs where the posterior may have several modes: with few of them a filter, which
+# takes a hundred times as long, would be asked for what more pairs give.
+_OF_SEVERAL_MODES = 4
+
+
 def draws_with_evidence(
     case: Case, count: int, n_candidates: int, rng: np.random.Generator
 ) -> DrawsWithEvidence:
@@ -92,6 +97,7 @@ def draws_with_evidence(
             known = site_draws(own.given, own.sites, skip)
             known.most = FEW if count <= n_candidates else MOST
             pairs = known.sampler
+            size *= 1 if known.log_concave else _OF_SEVERAL_MODES
         if pairs is None or (case.sites is None and pairs.collapsed):
             given = case.given
             sampler = policy.RectangleSampler(given.cov, given.lower, given.upper)

@@ -184,6 +184,11 @@ class SiteDraws:
     def _factors(self) -> tilted.SiteFactors:
         return tilted.SiteFactors(self.density.log_prob, self._slopes, self.density.offset)
 
+    @property
+    def log_concave(self) -> bool:
+        """Whether all sites are, after EP."""
+        return self._factors.log_concave
+
     @cached_property
     def ep(self) -> EPResult:
         """EP's fixed point for [rows, predictors less their offset]."""
