@@ -34,8 +34,9 @@ from pymc_skewgp._validation import FloatArray
 
 # Share of draws of c_2 that are of the prior.
 _OF_PRIOR = 0.1
-# Log weight of draws of the prior that are beyond double precision: no end of the likelihood.
-_NOTHING = -1e300
+# Log weight of draws of the prior that are beyond double precision: no end of the likelihood. Size
+# of the terms of a log evidence from which on their sum is round-off.
+_NOTHING, _LOST = -1e300, 1e12
 # Of a correlation matrix, which makes it regular; root of a diagonal that the identity is lost in.
 _RIDGE, _LARGE = 1e-15, 1e6
 # Of the largest singular value: directions that move a predictor by round-off alone.
@@ -127,7 +128,8 @@ class ConditionalPairs(DrawnInPairs):
                 pull = times(back.swapaxes(1, 2), slope @ rows - mean)
                 log_evidence = level.sum(axis=1) + 0.5 * ((pull**2).sum(axis=1) - log_det)
                 log_evidence -= 0.5 * (mean**2).sum(axis=1)
-            logs[some] = np.where(beyond, np.nan, log_evidence)
+                lost = ~(np.abs(level).sum(axis=1) + (pull**2).sum(axis=1) < _LOST)
+            logs[some] = np.where(beyond | lost, np.nan, log_evidence)
             c[:, some] += self.inner @ (mean + times(back, pull + white.T[some])).T
         return c, np.maximum(np.nan_to_num(logs, nan=_NOTHING, posinf=_NOTHING), _NOTHING)
 

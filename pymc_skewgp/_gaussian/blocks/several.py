@@ -3,7 +3,8 @@ r"""EP for factors of several predictors each, :math:`p(y_i \mid \eta_{i1}, \dot
 The site of a factor is a Gaussian of its K predictors, :math:`\exp(h^\top \eta - \eta^\top T \eta /
 2)`, under which their marginal has mean and covariance of cavity times factor (Minka 2001,
 arXiv:1301.2294). These are found by a tensor rule of Gauss and Hermite about the mode of that
-product, in units of its curvature there (Naylor & Smith 1982, doi:10.2307/2347999).
+product, in units of its curvature there (Naylor & Smith 1982, doi:10.2307/2347999). Of two
+predictors the rule is of one, and at each of its nodes another of the second one given it.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,12 +38,9 @@ SeveralSlopes = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 # Place of the derivatives among the functions of sites.
 _SLOPES = 1
 # Nodes an axis by the number of predictors, and of others up to the last number.
-_NODES, _FEWER, _MOST = {2: 7, 3: 5}, 3, 6
+_NODES, _FEWER, _MOST = {3: 5}, 3, 6
 # Nodes of one predictor beside another, about the cavity and about its own moments; of that other.
 _FIRST, _THEN, _WITHIN = 21, 9, 7
-# Curvature of two predictors' factor at its mode, over the cavity's, from which on the mode may be
-# that of a spike: a scale is next to 0 where a location is at the datum.
-_SHARP = 1e3
 # Newton steps to a mode, at first and then, their length at which they end, and halvings of one.
 _STEPS, _AGAIN, _SHORT, _HALVINGS = 20, 2, 0.1, 12
 _INNER_STEPS = 6  # to that of one predictor given others
@@ -404,13 +402,13 @@ class SeveralBlock(GroupBlock):
         if self.gaussian_in is not None:
             return self._given_others(cavity, self.gaussian_in)
         mode, root = self._mode_of(cavity)
-        if self.width == 2 and self._inner is None:
-            narrow = np.abs(np.linalg.det(root)) < _SHARP**-0.5
-            if narrow.any():  # the predictor that is narrowest there, over the cavity's
+        if self.width == 2:
+            # The mode may be that of a spike, where a scale is next to 0 and a location is at the
+            # datum: of two predictors the one that is narrowest there goes given the other.
+            if self._inner is None:
                 ratio = np.linalg.norm(cavity.root @ root, axis=2)
                 ratio /= np.linalg.norm(cavity.root, axis=2)
-                self._inner = int(ratio[narrow].min(axis=0).argmin())
-        if self._inner is not None:
+                self._inner = int(ratio.min(axis=0).argmin())
             return self._given_others(cavity, self._inner)
         nodes, logs = _nodes_about(mode, root)
         eta = cavity.mean + times(cavity.root, nodes)
