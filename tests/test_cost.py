@@ -170,6 +170,18 @@ def test_a_posterior_of_many_rows_has_a_bar(said):
     assert len(said) == 2
 
 
+def test_draws_at_rows_and_more_data_have_a_bar(said):
+    x = np.linspace(0.0, 1.0, 10_001)[:, None]
+    few = sg.approximations.Inducing(5)
+    gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0), approximation=few)
+    posterior = gp.posterior(x, np.sin(x[:, 0]), likelihood=sg.likelihoods.Gaussian(sigma=0.1))
+    draws = posterior.sample(10, 1, random_seed=0)
+    said.clear()
+    posterior.at_rows(draws, np.arange(300), random_seed=0)
+    posterior.update([[0.5]], [0.5])
+    assert said == ["Draws at 300 rows", "Prior for 10002 rows"]
+
+
 def test_calls_within_a_call_go_on_with_its_bar(said):
     cost.stage("of no call")
     with cost.progress(True):

@@ -244,12 +244,12 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         n = sum(data.values.size for data in sets)
         with progress_of(n, "Prior for", self._progressbar):
             choice = automatic.chosen(asked, sets, prior)
-        self._prior, self._asked = replace(prior, approximation=choice.approximation), asked
-        self._sets, self._size = sets, n
-        vars(self).update(choice.computed)
-        if self._prior.approximation is None:
-            refuse_too_many_draws("n_draws", self._n_draws, self._prior.n_pseudo_points + n)
-            _ = self._fit_of_rows  # refuses data that are none at once
+            self._prior, self._asked = replace(prior, approximation=choice.approximation), asked
+            self._sets, self._size = sets, n
+            vars(self).update(choice.computed)
+            if self._prior.approximation is None:
+                refuse_too_many_draws("n_draws", self._n_draws, self._prior.n_pseudo_points + n)
+                _ = self._fit_of_rows  # refuses data that are none at once
 
     @cached_property
     def _fit_of_rows(self) -> fits.FunctionFit:
@@ -439,11 +439,12 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         coordinates = np.asarray(draws["posterior"]["coordinates"].values)
         chains, n_draws, rank = coordinates.shape
         refuse_large(n_draws, chains, index.size)
-        f = self._fit.given_coordinates(coordinates.reshape(-1, rank), rng, index)
         log_weight = np.asarray(draws["sample_stats"]["log_weight"].values)
         attributes = dict(draws["posterior"].attrs)
-        f = f.reshape(chains, n_draws, -1)
-        return output.sample_tree(sets, f, log_weight, rng, attributes, index)
+        with progress_of(index.size, "Draws at", self._progressbar):
+            f = self._fit.given_coordinates(coordinates.reshape(-1, rank), rng, index)
+            f = f.reshape(chains, n_draws, -1)
+            return output.sample_tree(sets, f, log_weight, rng, attributes, index)
 
     def _chosen(self, rows: ArrayLike) -> tuple[IntArray, tuple[DataSet, ...]]:
         """Numbers of rows, checked, and the data there."""

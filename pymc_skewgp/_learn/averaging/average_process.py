@@ -27,6 +27,7 @@ from pymc_skewgp._learn.averaging.problem import (
 )
 from pymc_skewgp._learn.coordinates import Searched
 from pymc_skewgp._learn.problem import TrainingData
+from pymc_skewgp._limits import progress_of
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray, Seed, as_count, as_generator
@@ -142,11 +143,12 @@ class AveragedPosterior:
         rng, point = as_generator(random_seed), draws["posterior"]["point"].to_numpy()
         groups = {name: draws[name].to_dataset() for name in ("posterior", "sample_stats")}
         trees = []
-        for i in np.unique(point):
-            own = {name: x.isel(draw=np.flatnonzero(point == i)) for name, x in groups.items()}
-            part = DataTree.from_dict(own)
-            trees.append(self.posteriors[i].at_rows(part, rows, random_seed=rng))
-        return _joined(trees, self.weights)
+        with progress_of(np.size(rows), "Draws at", self.posteriors[0]._progressbar):
+            for i in np.unique(point):
+                own = {name: x.isel(draw=np.flatnonzero(point == i)) for name, x in groups.items()}
+                part = DataTree.from_dict(own)
+                trees.append(self.posteriors[i].at_rows(part, rows, random_seed=rng))
+            return _joined(trees, self.weights)
 
     def _mean(self, parts: list[Probability]) -> Probability:
         value = np.array([part.value for part in parts])

@@ -247,6 +247,15 @@ class StudentMixture:
             mixture = StudentMixture(found / found.sum(), means, chols, self.df)
         return mixture
 
+    def beside(self, other: "StudentMixture", share: float) -> "StudentMixture":
+        """With the components of another one, of as many degrees of freedom."""
+        return StudentMixture(
+            np.concatenate([(1.0 - share) * self.weights, share * other.weights]),
+            np.concatenate([self.means, other.means]),
+            np.concatenate([self.chols, other.chols]),
+            self.df,
+        )
+
     def components(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Log of weight times density, and mean precision there, (K, N) each."""
         d, df = self.means.shape[1], self.df

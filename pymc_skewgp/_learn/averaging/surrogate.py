@@ -375,9 +375,13 @@ _POINTS_PER_COORDINATE, _FEWEST_POINTS = 2, 32
 # Independent groups of draws from the surrogate, whose spread is the standard error; points that
 # each adds in a round; draws in a group, while the surrogate is learnt and after that.
 _GROUPS, _ADDED, _CLOUD, _FINAL_CLOUD = 16, 3, 16, 64
+# Times that the surrogate learns from its last draws, and points of further rounds each time.
+_MOST_REPAIRS, _MOST_LEARNT = 4, 96
 # Nats by which the bound on the density is above all that is known.
 _MARGIN = 2.0
-# Of the mixture from which the next draws begin.
+# Of the mixture from which the next draws begin: points that start at the modes come back to them,
+# wherever the others have been led.
+_SHARE_OF_MODES = 0.2
 _WIDEN, _EM_STEPS = 1.2, 2
 # Log density where there is none.
 _NOWHERE = -1e10
@@ -441,7 +445,7 @@ class SurrogateSampler:
         self._known = Known(nothing, np.zeros(0), nothing)
         # Wider to begin with: other modes may be near.
         self._first = mixture_of_modes(modes)
-        self._proposal = mixture_of_modes(modes, _AT_MODES)
+        self._learnt = self._proposal = mixture_of_modes(modes, _AT_MODES)
         self.highest = modes[0].point, -np.inf
 
     def learn(self, enough: int) -> None:
@@ -450,34 +454,58 @@ class SurrogateSampler:
         Until the weights are good and further points would be more than those that are then
         weighted, twice in a row: some tens of weights look better than they are.
         """
-        settings, first = self._settings, self._first
+        first = self._first
         each = -(-first_points(first.means.shape[1]) // _GROUPS)
         uniforms = uniform_points(first.n_uniforms, each, _GROUPS, self._rng)
         self._observe(np.concatenate([first.means, first.draw(uniforms)]))
-        candidates = kernels(self._known.x, self._target.groups)
+        self._candidates = kernels(self._known.x, self._target.groups)
         with few_blas_threads(_SMALL):
-            totals = fits(candidates, self._known)
-        count, reached, last = 0, 0.0, 0.0
-        while count < settings.learnt and (
+            self._totals = fits(self._candidates, self._known)
+        self._rounds(enough, self._settings.learnt)
+
+    def _rounds(self, enough: int, most: int) -> None:
+        settings, count, reached, last = self._settings, 0, 0.0, 0.0
+        while count < most and (
             min(reached, last) < settings.good or min(reached, last) * count < enough
         ):
-            self._fit(candidates[int(np.argmax(totals))])
+            self._fit()
             cloud = self._annealed(_CLOUD)
             rows = cloud.x.reshape(-1, cloud.x.shape[2])
             equal = np.full(len(rows), 1.0 / len(rows))
-            self._proposal = self._proposal.fitted(rows, equal, _WIDEN, _EM_STEPS, LEAST_SHARE)
-            before = self._known.value.size
+            self._learnt = self._learnt.fitted(rows, equal, _WIDEN, _EM_STEPS, LEAST_SHARE)
+            self._proposal = self._learnt.beside(self._first, _SHARE_OF_MODES)
             chosen = cloud.x[:, :_ADDED].reshape(-1, rows.shape[1])
-            log_ratio = self._observe(chosen) - cloud.log_density[:, :_ADDED].ravel()
-            with few_blas_threads(_SMALL):
-                totals += fits(candidates, Known(*(part[before:] for part in self._known)))
+            log_ratio = self._observed(chosen) - cloud.log_density[:, :_ADDED].ravel()
             last, reached = reached, _relative_ess(log_ratio)
             count += log_ratio.size
             stage(f"Surrogate of the log evidence: {count} points, relative ESS {reached:.2f}")
-        self._fit(candidates[int(np.argmax(totals))])
+        self._fit()
+
+    def _observed(self, x: FloatArray) -> FloatArray:
+        """As `_observe`, and the kernels judged by these points too."""
+        before = self._known.value.size
+        found = self._observe(x)
+        with few_blas_threads(_SMALL):
+            new = Known(*(part[before:] for part in self._known))
+            self._totals += fits(self._candidates, new)
+        return found
 
     def draws(self, enough: int) -> WeightedPoints:
-        """Points by which the surrogate was not fitted, until there are enough effective ones."""
+        """Points by which the surrogate was not fitted, until there are enough effective ones.
+
+        Where weights are poor the surrogate learns from the largest, and all points are new.
+        """
+        for _ in range(_MOST_REPAIRS):
+            found = self._weighted(enough, least=True)
+            if self._settings.accepts(found.estimate()):
+                return found
+            stage("Surrogate of the log evidence: learning from points of large weight")
+            self._observed(found.x[np.argsort(-found.log_weights)[: _ADDED * _GROUPS]])
+            self._rounds(enough, _MOST_LEARNT)
+        return self._weighted(enough, least=False)
+
+    def _weighted(self, enough: int, *, least: bool) -> WeightedPoints:
+        """New points; if `least`, none after weights that are not accepted."""
         cloud, portion = self._annealed(_FINAL_CLOUD), self._settings.portion
         log_integral = cloud.log_integral[:, None]
         parts: list[tuple[FloatArray, ...]] = []
@@ -488,14 +516,18 @@ class SurrogateSampler:
             log_ratio = found[0] + (log_integral - cloud.log_density[:, part]).ravel()
             parts.append((x, *found, log_ratio))
             rows, *known, log_weights = map(np.concatenate, zip(*parts, strict=True))
+            group = np.tile(np.repeat(np.arange(_GROUPS), portion), len(parts))
+            points = WeightedPoints.of(self._pattern, rows, *known, log_weights, group)
             if _relative_ess(log_weights) * log_weights.size >= enough:
                 break
-        group = np.tile(np.repeat(np.arange(_GROUPS), portion), len(parts))
-        return WeightedPoints.of(self._pattern, rows, *known, log_weights, group)
+            if least and not self._settings.accepts(points.estimate()):
+                break
+        return points
 
-    def _fit(self, kernel: Kernel) -> None:
+    def _fit(self) -> None:
         """The surrogate, and the bound on its density, by all that is known."""
         known, self._bound = self._known, self._proposal
+        kernel = self._candidates[int(np.argmax(self._totals))]
         with few_blas_threads(_SMALL):
             self._surrogate = Surrogate(known, kernel)
         log_prior, _ = self._target.log_prior(known.x, self._pattern)
