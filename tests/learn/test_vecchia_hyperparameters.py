@@ -89,9 +89,9 @@ def test_gradient_beside_differences():
 
 
 def test_search_and_integral_beside_the_kernel():
-    X, f, rng = data(100)
+    X, f, rng = data(60)
     y = labels(f, rng)
-    fits = [sg.find_hyperparameters(process(m), X, y, random_seed=2) for m in (99, None)]
+    fits = [sg.find_hyperparameters(process(m), X, y, random_seed=2) for m in (59, None)]
     one, other = (fit.log_marginal_likelihood for fit in fits)
     # Four joint errors: a false alarm in 16,000; searches end within .01 of each other.
     error = np.hypot(one.std_error, other.std_error)
@@ -100,7 +100,7 @@ def test_search_and_integral_beside_the_kernel():
         # A flat optimum, known to a tenth of a standard error.
         assert (abs(value - fits[1].point[name]) < 0.1 * fits[1].std_error[name]).all()
     new = np.array([[0.2, 0.2], [0.8, 0.5]])
-    kept = [sg.integrate(process(m), X, y, random_seed=3, Xnew=new) for m in (99, None)]
+    kept = [sg.integrate(process(m), X, y, random_seed=3, Xnew=new) for m in (59, None)]
     found = [tree["posterior"].attrs for tree in kept]
     error = np.hypot(*(x["log_evidence_se"] for x in found))
     assert abs(found[0]["log_evidence"] - found[1]["log_evidence"]) < 4.0 * error

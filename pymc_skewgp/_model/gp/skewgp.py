@@ -52,8 +52,8 @@ class SkewGP:
         :math:`\gamma`, in prior standard deviations: 0 fixes the sign, large values fix nothing.
     approximation : "auto", None or one of ``pymc_skewgp.approximations``, default "auto"
         By which f has finite rank in `posterior` and `find_hyperparameters`, so that nothing is
-        n x n: ``Inducing(300)``, ``PivotedCholesky(300)``, ``HSGP(20)``; or, in `posterior` alone,
-        by which its precision is sparse: ``Vecchia(20)``. None is the kernel as it is. "auto" is
+        n x n: ``Inducing(300)``, ``PivotedCholesky(300)``, ``HSGP(20)``; or by which its
+        precision is sparse: ``Vecchia(20)``. None is the kernel as it is. "auto" is
         that up to 5000 rows, or different rows. Above it is ``Inducing(300)``, or of
         600 or 1200 points, where that changes the log evidence by .1 nats at most, which is
         estimated; else for up to 8000 values with Gaussian noise the kernel as it is; else
