@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
+import xarray as xr
 from approximation_oracles import rbf
 from oracles import equicorrelated_moments
 
@@ -133,6 +134,29 @@ def test_other_forms_of_numbers_are_taken(form):
     assert sg.mvn_logcdf(x, form(COV)) == sg.mvn_logcdf(np.ones(3), COV)
     found = sg.SkewGPPosterior(form(X), pd.Series(Y), cov_func=kernel).log_marginal_likelihood
     assert found == posterior().log_marginal_likelihood
+
+
+def test_columns_of_a_frame_in_another_order(tmp_path):
+    """By every way to new rows, that of a result from a file among them."""
+    frame = pd.DataFrame({"age": X[:, 0], "dose": X[::-1, 0] ** 2})
+    gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(2, ls=[0.5, 3.0]))
+    at = gp.posterior(frame, Y)
+    result = sg.integrate(gp, frame, Y, random_seed=1, progressbar=False)
+    result.to_netcdf(tmp_path / "result.nc")
+    with xr.open_datatree(tmp_path / "result.nc") as read:
+        for call in (
+            at.predict,
+            at.marginals,
+            at.probability,
+            lambda new: at.update(new, Y),
+            lambda new: sg.predict(result, new),
+            lambda new: sg.predict(read.load(), new, gp=gp),
+        ):
+            with pytest.raises(ValueError, match=r"Xnew has the columns dose, age, and the data"):
+                call(frame[["dose", "age"]])
+    found = at.predict(frame[:2])["predictions_constant_data"].dataset
+    assert found["feature"].values.tolist() == ["age", "dose"]
+    assert np.array_equal(at.marginals(frame).moments.mean, at.marginals(frame.values).moments.mean)
 
 
 @pytest.mark.parametrize("value", [1j, np.datetime64("2024-01-01"), np.ma.masked], ids=str)

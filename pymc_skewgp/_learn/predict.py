@@ -22,7 +22,7 @@ from pymc_skewgp._limits import progress
 from pymc_skewgp._model.gp import latent_draws
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt, data_of_model
+from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt, data_of_model, given_data
 from pymc_skewgp._model.graph.collapsed import is_wrapped
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._posterior.output import as_probabilities, highest_density
@@ -307,7 +307,7 @@ class _Given(NamedTuple):
                 raise ValueError(_OF_MANY_ROWS)
             return gp, own
         gp.refuse_approximation("predict from draws")
-        data = latent_draws.given_data(gp, self.X, self.y, self.likelihood, self.coregion)
+        data = given_data(gp, self.X, self.y, self.likelihood, self.coregion)
         if data is not None:
             return gp, data
         if latent_draws.function_in(gp, idata, self.name) is None and not gp._data:
@@ -336,7 +336,7 @@ class _Given(NamedTuple):
                 f"sg.predict(result, Xnew, gp=gp, {data})"
                 + (f"; got {found}." if self.likelihood is not None else ".")
             )
-        X, y = constant["X"].to_numpy(), observed["y"].to_numpy()
+        X, y = constant["X"].to_pandas(), observed["y"].to_numpy()
         return data_of_model(gp, X, y, self.likelihood, self.coregion)
 
 

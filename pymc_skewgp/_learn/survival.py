@@ -79,7 +79,7 @@ class SkewGPSurvival(estimator.ProcessEstimator):
     -----
     Features are taken as they are: put a ``StandardScaler`` before it when they have different
     units and `ard` is off. Priors are weak, in units of the standard deviation s of the logarithms
-    of times: eta HalfNormal(5 s), sigma HalfNormal(2 s), the level Normal(mean, s).
+    of times: eta HalfNormal(5 s), sigma LogNormal(log(s / 2), 1), the level Normal(mean, s).
 
     References
     ----------

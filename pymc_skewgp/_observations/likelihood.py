@@ -342,9 +342,26 @@ _HIGHEST_ORDER = 2
 _COINCIDENT = 1.0 - 1e-9
 
 
-def as_inputs(name: str, value: ArrayLike, n_features: int | None = None) -> FloatArray:
-    """`value` as a matrix of inputs; a vector is a column."""
+Columns = tuple[str, ...] | None
+
+
+def column_names(X: Any) -> Columns:
+    """Names of a DataFrame's columns, where all of them are strings."""
+    found = tuple(getattr(X, "columns", ()))
+    return found if found and all(isinstance(x, str) for x in found) else None
+
+
+def as_inputs(
+    name: str, value: ArrayLike, n_features: int | None = None, columns: Columns = None
+) -> FloatArray:
+    """`value` as a matrix of inputs; a vector is a column, and a DataFrame has these `columns`."""
     check.refuse_masked(name, value)
+    found = column_names(value)
+    if columns is not None and found not in (None, columns):
+        raise ValueError(
+            f"{name} has the columns {', '.join(found)}, and the data have {', '.join(columns)}: "
+            f"give these, in this order, as in {name}[{list(columns)}]."
+        )
     if issparse(value):
         raise TypeError(
             f"{name} is a sparse matrix of shape {value.shape}, and kernels take all its entries: "

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture, as_inputs, some_values
+from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture, some_values
 from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._validation import FloatArray, as_real_array
 
@@ -147,8 +147,7 @@ def own_parameters(likelihood: Likelihood) -> tuple[str, ...]:
 
 
 def as_new_rows(
-    Xnew: ArrayLike,
-    n_features: int | None,
+    X: FloatArray,
     likelihoods: Sequence[Likelihood],
     n_functions: int,
     own: RowNumbers,
@@ -157,9 +156,8 @@ def as_new_rows(
 
     Parameters
     ----------
-    Xnew : array_like, shape (t, d) or (t,)
-    n_features : int, optional
-        d, where it is known.
+    X : ndarray, shape (t, d)
+        See `as_inputs`.
     likelihoods : sequence of Likelihood
     n_functions : int
         Of all of them together.
@@ -173,7 +171,6 @@ def as_new_rows(
     ValueError
         For numbers of another shape, or that a likelihood does not take.
     """
-    X = as_inputs("Xnew", Xnew, n_features)
     known = [_OFFSET, *(name for each in likelihoods for name in own_parameters(each))]
     given = {name: x for name, x in own.items() if x is not None}
     unknown = [name for name in given if name not in known]

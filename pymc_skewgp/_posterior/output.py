@@ -256,7 +256,7 @@ class DataGroups(NamedTuple):
         """Groups that have the data alone; `numbers` are what rows of X are called."""
         found = cls({name: {} for name in DRAWN_GROUPS}, {}, {}, {})
         groups, dims, coords, _ = found
-        coords["feature"] = np.arange(sets[0].X.shape[1])
+        coords["feature"] = sets[0].features
         for data in sets:
             likelihood, X_name, row = data.likelihood, data.named("X"), data.named("obs_id")
             groups["constant_data"][X_name], dims[X_name] = data.X, [row, "feature"]
@@ -376,7 +376,7 @@ def predictions_tree(
         "pred_id": np.arange(t),
         "pred_id_other": np.arange(t),
         "quantile": probs,
-        "feature": np.arange(X.shape[1]),
+        "feature": sets[0].features,
     }
     groups: dict[str, dict[str, Any]] = {}
     if f is not None:

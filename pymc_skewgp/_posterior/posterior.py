@@ -519,8 +519,8 @@ class SkewGPPosterior(prior_report.ReportsPrior):
 
     def _new_rows(self, Xnew: ArrayLike, own: RowNumbers) -> NewRows:
         kinds = [data.likelihood for data in self._sets]
-        d, k = self._sets[0].X.shape[1], priors.n_functions(self._sets)
-        return as_new_rows(Xnew, d, kinds, k, own)
+        k = priors.n_functions(self._sets)
+        return as_new_rows(self._sets[0].as_inputs("Xnew", Xnew), kinds, k, own)
 
     def probability(self, Xnew: ArrayLike) -> Probability:
         r"""Probability of a label 1 at new points, and nothing else: `predict` without its moments.
@@ -551,7 +551,7 @@ class SkewGPPosterior(prior_report.ReportsPrior):
             raise TypeError(
                 f"probability is of a label 1; under {likelihood!r} use predict or marginals."
             )
-        new = as_inputs("Xnew", Xnew, self._sets[0].X.shape[1])
+        new = self._sets[0].as_inputs("Xnew", Xnew)
         size = max(1, _NUMBERS_AT_ONCE // max(self.latent.log_weights.size, 1))
         parts = [new[i : i + size] for i in range(0, new.shape[0], size)]
         with progress_of(new.shape[0], "Probabilities at", self._progressbar):
@@ -602,8 +602,7 @@ class SkewGPPosterior(prior_report.ReportsPrior):
                 "preference_probability is of data that have comparisons, of one kind; found "
                 f"{len(kinds)} kinds of comparisons in {self.likelihood!r}."
             )
-        d = self._sets[0].X.shape[1]
-        a, b = as_inputs("Xa", Xa, d), as_inputs("Xb", Xb, d)
+        a, b = self._sets[0].as_inputs("Xa", Xa), self._sets[0].as_inputs("Xb", Xb)
         if a.shape != b.shape:
             raise ValueError(f"Xa and Xb must have equal shapes, got {a.shape} and {b.shape}.")
         noise, threshold = kinds[0].duel
@@ -643,10 +642,9 @@ class SkewGPPosterior(prior_report.ReportsPrior):
         >>> print(f"P(f(0.5) < 0) = {at.cdf([0.0]).value[0]:.2f}")
         P(f(0.5) < 0) = 0.06
         """
-        d = self._sets[0].X.shape[1]
-        new, slope = None if Xnew is None else as_inputs("Xnew", Xnew, d), None
+        new, slope = None if Xnew is None else self._sets[0].as_inputs("Xnew", Xnew), None
         if derivative is not None:
-            slope = as_derivative(derivative, d)
+            slope = as_derivative(derivative, self._sets[0].X.shape[1])
             if new is None:
                 raise ValueError("marginals of a derivative are at new points: give Xnew.")
         size = self._size if new is None else new.shape[0]

@@ -394,6 +394,8 @@ class DataSet(NamedTuple):
     likelihood : Likelihood
     weights : ndarray of int, or None
         How often each observation was made; None where each was made once.
+    columns : tuple of str, or None
+        Names of the columns of X, of a DataFrame.
     """
 
     name: str
@@ -401,6 +403,16 @@ class DataSet(NamedTuple):
     y: Data
     likelihood: Likelihood
     weights: IntArray | None = None
+    columns: base.Columns = None
+
+    @property
+    def features(self) -> Any:
+        """What columns of X are called."""
+        return np.arange(self.X.shape[1]) if self.columns is None else list(self.columns)
+
+    def as_inputs(self, name: str, X: ArrayLike) -> FloatArray:
+        """New inputs, of the same columns."""
+        return base.as_inputs(name, X, self.X.shape[1], self.columns)
 
     def weighted(self, weights: ArrayLike) -> "DataSet":
         """The same, each observation made so often; sites have powers, whole or not."""
@@ -463,9 +475,11 @@ def as_data_sets(
     sets = []
     for name, kind in kinds_of(X, y, likelihood).items():
         try:
-            inputs, known = base.as_inputs("X", kind[0]), as_likelihood(kind[2])
+            columns = sets[0].columns if sets else base.column_names(kind[0])
+            inputs, known = base.as_inputs("X", kind[0], None, columns), as_likelihood(kind[2])
             base.as_derivative(known.derivative, inputs.shape[1])
-            sets.append(DataSet(name, inputs, known.as_data(kind[1], inputs.shape[0]), known))
+            y_checked = known.as_data(kind[1], inputs.shape[0])
+            sets.append(DataSet(name, inputs, y_checked, known, columns=columns))
         except (TypeError, ValueError) as error:
             if not name:
                 raise
@@ -558,7 +572,7 @@ def updated_sets(
     old = sets[at]
     new = np.zeros((0, old.X.shape[1]))
     if Xnew is not None:
-        new = base.as_inputs("Xnew", Xnew, old.X.shape[1])
+        new = old.as_inputs("Xnew", Xnew)
     try:
         y = old.likelihood.joined(old.y, old.X.shape[0], ynew, new.shape[0])
     except (TypeError, ValueError) as error:

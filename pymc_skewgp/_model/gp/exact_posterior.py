@@ -150,9 +150,10 @@ def posterior_of(
     if is_dask(X) or is_dask(y):
         make, likelihood = DistributedPosterior, likelihood_at(likelihood, point)
     else:
+        every = kinds_of(X, y, likelihood)
         kinds = {
             name: (inputs_of(gp, X), y, likelihood_at(likelihood, point))
-            for name, (X, y, likelihood) in kinds_of(X, y, likelihood).items()
+            for name, (X, y, likelihood) in every.items()
         }
 
         def one_kernel() -> bool:
@@ -161,8 +162,8 @@ def posterior_of(
             return can_be_integrated(gp, k, coregion)
 
         kernel, mean = functions_at(gp, point, one_kernel)
-        only = kinds.get("")
-        X, y, likelihood = (kinds, None, None) if only is None else only
+        named = {name: (every[name][0], *rest) for name, (_, *rest) in kinds.items()}
+        X, y, likelihood = named.get("", (named, None, None))
     cov_func = functions.ArrayCovariance(kernel, point, shared)
     mean_func = functions.ArrayMean(mean, point, shared)
     is_graph = isinstance(coregion, Variable)

@@ -17,7 +17,7 @@ from pymc_skewgp._errors import LowEffectiveSampleWarning, no_warnings, warn
 from pymc_skewgp._gaussian.covariance import FactoredCovariance
 from pymc_skewgp._gaussian.weights import short_path
 from pymc_skewgp._limits import steps
-from pymc_skewgp._model.gp import process, variables
+from pymc_skewgp._model.gp import process
 from pymc_skewgp._model.gp.functions import hyperparameters
 from pymc_skewgp._model.gp.site_functions import DistributionSites
 from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt
@@ -252,7 +252,10 @@ def new_rows_groups(
     k = n_functions(sets) if sets else 1
     point = ["pred_id"]
     coords: dict[str, Any] = {"pred_id": np.arange(new.size)}
-    coords |= {"pred_id_other": coords["pred_id"], "feature": np.arange(new.X.shape[1])}
+    coords |= {
+        "pred_id_other": coords["pred_id"],
+        "feature": sets[0].features if sets else np.arange(new.X.shape[1]),
+    }
     if k > 1:
         widest = next(data for data in sets if data.values.n_functions == k)
         point.append(widest.likelihood.function_dim)
@@ -498,7 +501,9 @@ class LatentGivenData:
     ) -> None:
         self._known = known = data.known()
         names = zip(data.kinds, known, strict=True)
-        self.sets = tuple(DataSet(name, x.X, x.y, x.likelihood) for name, x in names)
+        self.sets = tuple(
+            DataSet(name, x.X, x.y, x.likelihood, columns=data.columns) for name, x in names
+        )
         k = max(x.n_functions for x in known)
         graphs, values = data.values(known), [x.values for x in self.sets]
         if Xnew is not None:
@@ -628,7 +633,8 @@ def rows_for(gp: Any, Xnew: Any, data: DataOfModel | None, own: RowNumbers) -> N
     k = max((x.n_functions for x in kinds), default=1)
     columns = int(gp.n_columns) if np.isfinite(gp.n_columns) else None
     process.as_input_graph("Xnew", as_inputs("Xnew", Xnew), gp.n_columns)
-    return as_new_rows(Xnew, columns, [x.likelihood for x in kinds], k, own)
+    X = as_inputs("Xnew", Xnew, columns, None if data is None else data.columns)
+    return as_new_rows(X, [x.likelihood for x in kinds], k, own)
 
 
 def named_among(candidates: Mapping[str, Any], name: str | None, what: str) -> Any:
@@ -783,17 +789,3 @@ def latent_of(
         if not wanted.at_data and has_functions(idata, data, wanted.name):
             return continue_with_data(gp, idata, data, wanted)
         return draw_latent(gp, idata, data, wanted)
-
-
-def given_data(gp: Any, X: Any, y: Any, likelihood: Any, coregion: Any) -> DataOfModel | None:
-    """Data that were given as arguments; None where none were.
-
-    Raises
-    ------
-    ValueError
-        For one of X and y without the other.
-    """
-    several = isinstance(X, Mapping | list) and y is None
-    if (X is None) != (y is None) and not several:
-        raise ValueError("give both X and y, or neither (those of marginal_likelihood).")
-    return None if X is None else variables.data_of_model(gp, X, y, likelihood, coregion)

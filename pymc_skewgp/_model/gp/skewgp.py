@@ -556,7 +556,7 @@ class SkewGP:
         {'chain': 1, 'draw': 20, 'pred_id': 2}
         """
         self.refuse_approximation("sample_latent")
-        data = latent_draws.given_data(self, X, y, likelihood, coregion)
+        data = variables.given_data(self, X, y, likelihood, coregion)
         rng = as_generator(random_seed)
         wanted = latent_draws.Wanted(name, None, None, True, n_candidates, rng)
         with progress(progressbar):

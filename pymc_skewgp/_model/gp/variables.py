@@ -16,7 +16,7 @@ from pymc_skewgp._model.graph.data import KnownData, KnownSites, is_of_sites, kn
 from pymc_skewgp._model.ops.densities import static_n_latent, sun_from_white
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations.binary import BernoulliProbit
-from pymc_skewgp._observations.likelihood import as_inputs
+from pymc_skewgp._observations.likelihood import Columns, as_inputs, column_names
 from pymc_skewgp._posterior.prior import kinds_of
 from pymc_skewgp._sun.parameters import SunParameters
 
@@ -107,12 +107,15 @@ class DataOfModel(NamedTuple):
         Of the random variables that likelihoods depend on.
     variable : TensorVariable, or None
         The observed variable that was made of them.
+    columns : tuple of str, or None
+        Names of the columns of the inputs, of a DataFrame.
     """
 
     kinds: Mapping[str, tuple[Any, Any, Any]]
     coregion: Any
     model: Any = None
     variable: Any = None
+    columns: Columns = None
 
     @property
     def graphs(self) -> list[Any]:
@@ -165,9 +168,11 @@ def data_of_model(gp: Any, X: Any, y: Any, likelihood: Any, coregion: Any) -> Da
     TypeError, ValueError
         What does not fit, as far as it is known.
     """
+    every = kinds_of(X, y, likelihood)
+    columns = next((column_names(inputs) for inputs, _, _ in every.values()), None)
     given = {
-        name: (_matrix(inputs), data, BernoulliProbit() if known is None else known)
-        for name, (inputs, data, known) in kinds_of(X, y, likelihood).items()
+        name: (_matrix(inputs, columns), data, BernoulliProbit() if known is None else known)
+        for name, (inputs, data, known) in every.items()
     }
     only_labels = DataOfModel(given, coregion).labels is not None
     kinds = {}
@@ -184,7 +189,22 @@ def data_of_model(gp: Any, X: Any, y: Any, likelihood: Any, coregion: Any) -> Da
         kinds[name] = (process.as_input_graph("X", inputs, gp.n_columns), data, known)
     # Predictors of sites are the last rows of an evidence.
     ordered = sorted(kinds.items(), key=lambda kind: is_of_sites(kind[1][2]))
-    return DataOfModel(dict(ordered), coregion, None if gp.model is None else gp.model.root)
+    model = None if gp.model is None else gp.model.root
+    return DataOfModel(dict(ordered), coregion, model, columns=columns)
+
+
+def given_data(gp: Any, X: Any, y: Any, likelihood: Any, coregion: Any) -> DataOfModel | None:
+    """Data that were given as arguments; None where none were.
+
+    Raises
+    ------
+    ValueError
+        For one of X and y without the other.
+    """
+    several = isinstance(X, Mapping | list) and y is None
+    if (X is None) != (y is None) and not several:
+        raise ValueError("give both X and y, or neither (those of marginal_likelihood).")
+    return None if X is None else data_of_model(gp, X, y, likelihood, coregion)
 
 
 def marginal_variable(
@@ -207,5 +227,5 @@ def _present(value: Any) -> Any:
     return value.eval(mode=PLAIN) if isinstance(value, Variable) else value
 
 
-def _matrix(X: Any) -> Any:
-    return X if isinstance(X, Variable) else as_inputs("X", X)
+def _matrix(X: Any, columns: Columns) -> Any:
+    return X if isinstance(X, Variable) else as_inputs("X", X, None, columns)
