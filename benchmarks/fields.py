@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,15 @@ def walk(nodes, rng):
     pm.Poisson("y", pm.math.exp(z), observed=rng.poisson(np.exp(truth)))
 
 
+def rain(nodes, rng):
+    """Days of two years on which it rained, of each day of the year: 0, 1 or 2."""
+    z = pm.GaussianRandomWalk(
+        "z", sigma=pm.HalfNormal("sd", 0.5), init_dist=pm.Normal.dist(0.0, 2.0), shape=nodes
+    )
+    truth = np.sin(2.0 * np.pi * np.arange(nodes) / 366.0) - 1.0
+    pm.Binomial("y", 2, logit_p=z, observed=rng.binomial(2, 1.0 / (1.0 + np.exp(-truth))))
+
+
 def people(nodes, rng):
     who = np.repeat(np.arange(nodes), 10)
     x = rng.normal(size=who.size)
@@ -77,9 +87,9 @@ def dispersed(nodes, rng):
     pm.NegativeBinomial("y", mu=pm.math.exp(z), alpha=2.0, observed=y)
 
 
-def new_york(nodes, rng):
+def new_york(nodes, rng, folder=Path()):
     """Accidents in the areas of New York, by BYM2, always all of them."""
-    d = json.loads(gzip.decompress(Path("traffic_accident_nyc.json.gz").read_bytes()))
+    d = json.loads(gzip.decompress((folder / "traffic_accident_nyc.json.gz").read_bytes()))
     W, n = np.zeros((d["N"], d["N"])), d["N"]
     first, second = (np.array(d[k]) - 1 for k in ("node1", "node2"))
     W[first, second] = W[second, first] = 1.0
@@ -131,6 +141,21 @@ def measure_map(kind, nodes):
         "method": latent.method,
         "memory": memory,
     }
+
+
+def cases(folder=None):
+    """Models of `seconds.py`, each beside nutpie: rain of 366 days, a level of 10,000, New York."""
+    from latent_models import Case  # of a benchmark of its own
+
+    def build(kind, nodes, **given):
+        with pm.Model() as model:
+            kind(nodes, np.random.default_rng(SEED), **given)
+        return model
+
+    found = {"rain": partial(build, rain, 366), "level": partial(build, walk, 10_000)}
+    if folder is not None:
+        found["new_york"] = partial(build, new_york, 1921, folder=folder)
+    return {name: Case(build) for name, build in found.items()}
 
 
 # Neighbours; None is the kernel as it is.
