@@ -1,6 +1,6 @@
 """Fields with sparse precisions by their size: EP with its gradient, draws, and their errors.
 
-    python benchmarks/fields.py [--nodes 1000 10000 100000] [--data DIR] [--out DIR]
+    python benchmarks/fields.py [--nodes 1000 10000 100000] [--data DIR] [--out DIR] [--pairs]
 
 Counts on a square lattice (`pm.CAR`), on a random walk, more dispersed ones on another, labels of
 people with an effect each, ten rows a person, and accidents in New York by BYM2; labels on a map
@@ -12,6 +12,9 @@ gradient from the last result, `draws` of the exact log evidence by 1,024 draws,
 error, relative effective sample size and way, by pairs or part by part, follow. Of maps `compile`
 makes the precision, `ep` is all of EP from no sites, and above 20,000 nodes there are fewer draws.
 `memory` in GB is the most of the process, of maps before the draws.
+
+``--pairs``: how unequal pairs weigh on lattices, by nodes and counts a node, in
+``DIR/fields_pairs.csv``.
 """
 
 import argparse
@@ -23,6 +26,7 @@ import sys
 import time
 import warnings
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +35,8 @@ from runner import append_rows, machine, read_rows
 from scipy import sparse
 
 import pymc_skewgp as sg
+from pymc_skewgp._gaussian.escalation import pilot_log_weights
+from pymc_skewgp._gaussian.weights import relative_ess
 from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.factor_evidence import factor_sampler
 from pymc_skewgp._learn.objective import compile_objective
@@ -44,12 +50,17 @@ FIELDS = (
 )  # fmt: skip
 
 
-def lattice(nodes, rng):
-    k = int(np.sqrt(nodes))
+def neighbours(k):
+    """W of a lattice of k by k."""
     edges = sparse.diags_array([np.ones(k - 1)] * 2, offsets=[-1, 1])
     W = sparse.kron(edges, sparse.eye_array(k)) + sparse.kron(sparse.eye_array(k), edges)
+    return sparse.csr_matrix(W)
+
+
+def lattice(nodes, rng):
+    k = int(np.sqrt(nodes))
     tau, alpha = pm.Gamma("tau", 2.0, 1.0), pm.Beta("alpha", 9.0, 1.0)
-    z = pm.CAR("z", mu=np.zeros(k * k), W=sparse.csr_matrix(W), alpha=alpha, tau=tau)
+    z = pm.CAR("z", mu=np.zeros(k * k), W=neighbours(k), alpha=alpha, tau=tau)
     pm.Poisson("y", pm.math.exp(pm.Normal("level", 0.0, 1.0) + z), observed=rng.poisson(1.0, k * k))
 
 
@@ -198,6 +209,28 @@ def measure(kind, nodes):
     }
 
 
+def measure_pairs(nodes, mean):
+    """Of 1,024 pairs on a lattice with so many counts a node; hyperparameters are known."""
+    rng, W = np.random.default_rng(SEED), neighbours(int(np.sqrt(nodes)))
+    with pm.Model() as model:
+        z = pm.CAR("z", mu=np.zeros(nodes), W=W, alpha=0.9, tau=2.0)
+        y = rng.poisson(mean * np.exp(0.5 * rng.normal(size=nodes)))
+        pm.Poisson("y", mean * pm.math.exp(z), observed=y)
+    objective, x = compile_objective(model, collapse_model(model), averaged=True)
+    ((terms, sites),) = objective.known_at(Point(x, ()))
+    _, sampler = factor_sampler(terms, sites, None)
+    log_weights = pilot_log_weights(sampler.proposal, 1024, np.random.default_rng(0))
+    found = sampler.singles(512, np.random.default_rng(1))
+    return {
+        "nodes": nodes,
+        "mean": mean,
+        "relative_ess": round(relative_ess(log_weights), 3),
+        "variance": round(float(np.var(log_weights)), 3),
+        "method": found.method,
+        "log_evidence_se": round(found.log_prob.std_error, 3),
+    }
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[1000, 10_000, 100_000])
@@ -205,7 +238,14 @@ def main():
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--data", type=Path, help="posteriordb's data, for new_york")
     parser.add_argument("--one", action="store_true", help="print the figures of one field")
+    parser.add_argument("--pairs", action="store_true", help="pairs by nodes and counts a node")
     options = parser.parse_args()
+    if options.pairs:
+        for mean, nodes in product((0.1, 1.0, 10.0), (400, 1600, 6400)):
+            row = measure_pairs(nodes, mean)
+            append_rows(options.out / "fields_pairs.csv", [row], machine())
+            print(row, flush=True)
+        return
     if options.one:
         warnings.simplefilter("ignore")
         kind = options.kinds[0]
