@@ -1,7 +1,7 @@
 """Fields with sparse precisions by their size: EP with its gradient, draws, and their errors.
 
     python benchmarks/fields.py [--nodes 1000 10000 100000] [--data DIR] [--gpboost PYTHON]
-        [--out DIR]
+        [--out DIR] [--pairs]
 
 Counts on a square lattice (`pm.CAR`), on a random walk, more dispersed ones on another, labels of
 people with an effect each, ten rows a person, and accidents in New York by BYM2; labels on a map
@@ -18,6 +18,9 @@ With ``--gpboost``, a Python that has it, hyperparameters of such a map are lear
 range and the standard deviation, with 10 neighbours, and labels at 2,000 more places are forecast
 (``DIR/fields_learnt.csv``): CPU seconds and wall clock of the search, mean log loss, and what was
 found.
+
+``--pairs``: how unequal pairs weigh on lattices, by nodes and counts a node, in
+``DIR/fields_pairs.csv``.
 """
 
 import argparse
@@ -29,6 +32,8 @@ import sys
 import tempfile
 import time
 import warnings
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +42,8 @@ from runner import append_rows, machine, read_rows
 from scipy import sparse
 
 import pymc_skewgp as sg
+from pymc_skewgp._gaussian.escalation import pilot_log_weights
+from pymc_skewgp._gaussian.weights import relative_ess
 from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.factor_evidence import factor_sampler
 from pymc_skewgp._learn.objective import compile_objective
@@ -50,12 +57,17 @@ FIELDS = (
 )  # fmt: skip
 
 
-def lattice(nodes, rng):
-    k = int(np.sqrt(nodes))
+def neighbours(k):
+    """W of a lattice of k by k."""
     edges = sparse.diags_array([np.ones(k - 1)] * 2, offsets=[-1, 1])
     W = sparse.kron(edges, sparse.eye_array(k)) + sparse.kron(sparse.eye_array(k), edges)
+    return sparse.csr_matrix(W)
+
+
+def lattice(nodes, rng):
+    k = int(np.sqrt(nodes))
     tau, alpha = pm.Gamma("tau", 2.0, 1.0), pm.Beta("alpha", 9.0, 1.0)
-    z = pm.CAR("z", mu=np.zeros(k * k), W=sparse.csr_matrix(W), alpha=alpha, tau=tau)
+    z = pm.CAR("z", mu=np.zeros(k * k), W=neighbours(k), alpha=alpha, tau=tau)
     pm.Poisson("y", pm.math.exp(pm.Normal("level", 0.0, 1.0) + z), observed=rng.poisson(1.0, k * k))
 
 
@@ -64,6 +76,15 @@ def walk(nodes, rng):
     z = pm.GaussianRandomWalk("z", sigma=pm.HalfNormal("sd", 0.1), init_dist=start, shape=nodes)
     truth = np.sin(0.01 * np.arange(nodes))
     pm.Poisson("y", pm.math.exp(z), observed=rng.poisson(np.exp(truth)))
+
+
+def rain(nodes, rng):
+    """Days of two years on which it rained, of each day of the year: 0, 1 or 2."""
+    z = pm.GaussianRandomWalk(
+        "z", sigma=pm.HalfNormal("sd", 0.5), init_dist=pm.Normal.dist(0.0, 2.0), shape=nodes
+    )
+    truth = np.sin(2.0 * np.pi * np.arange(nodes) / 366.0) - 1.0
+    pm.Binomial("y", 2, logit_p=z, observed=rng.binomial(2, 1.0 / (1.0 + np.exp(-truth))))
 
 
 def people(nodes, rng):
@@ -84,9 +105,9 @@ def dispersed(nodes, rng):
     pm.NegativeBinomial("y", mu=pm.math.exp(z), alpha=2.0, observed=y)
 
 
-def new_york(nodes, rng):
+def new_york(nodes, rng, folder=Path()):
     """Accidents in the areas of New York, by BYM2, always all of them."""
-    d = json.loads(gzip.decompress(Path("traffic_accident_nyc.json.gz").read_bytes()))
+    d = json.loads(gzip.decompress((folder / "traffic_accident_nyc.json.gz").read_bytes()))
     W, n = np.zeros((d["N"], d["N"])), d["N"]
     first, second = (np.array(d[k]) - 1 for k in ("node1", "node2"))
     W[first, second] = W[second, first] = 1.0
@@ -196,6 +217,21 @@ def learn_beside(python, nodes, out):
             print(row, flush=True)
 
 
+def cases(folder=None):
+    """Models of `seconds.py`, each beside nutpie: rain of 366 days, a level of 10,000, New York."""
+    from latent_models import Case  # of a benchmark of its own
+
+    def build(kind, nodes, **given):
+        with pm.Model() as model:
+            kind(nodes, np.random.default_rng(SEED), **given)
+        return model
+
+    found = {"rain": partial(build, rain, 366), "level": partial(build, walk, 10_000)}
+    if folder is not None:
+        found["new_york"] = partial(build, new_york, 1921, folder=folder)
+    return {name: Case(build) for name, build in found.items()}
+
+
 # Neighbours; None is the kernel as it is.
 MAPS = {"map_10": 10, "map_20": 20, "map_kernel": None}
 KINDS = {f.__name__: f for f in (lattice, walk, people, dispersed, new_york)}
@@ -236,6 +272,28 @@ def measure(kind, nodes):
     }
 
 
+def measure_pairs(nodes, mean):
+    """Of 1,024 pairs on a lattice with so many counts a node; hyperparameters are known."""
+    rng, W = np.random.default_rng(SEED), neighbours(int(np.sqrt(nodes)))
+    with pm.Model() as model:
+        z = pm.CAR("z", mu=np.zeros(nodes), W=W, alpha=0.9, tau=2.0)
+        y = rng.poisson(mean * np.exp(0.5 * rng.normal(size=nodes)))
+        pm.Poisson("y", mean * pm.math.exp(z), observed=y)
+    objective, x = compile_objective(model, collapse_model(model), averaged=True)
+    ((terms, sites),) = objective.known_at(Point(x, ()))
+    _, sampler = factor_sampler(terms, sites, None)
+    log_weights = pilot_log_weights(sampler.proposal, 1024, np.random.default_rng(0))
+    found = sampler.singles(512, np.random.default_rng(1))
+    return {
+        "nodes": nodes,
+        "mean": mean,
+        "relative_ess": round(relative_ess(log_weights), 3),
+        "variance": round(float(np.var(log_weights)), 3),
+        "method": found.method,
+        "log_evidence_se": round(found.log_prob.std_error, 3),
+    }
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[1000, 10_000, 100_000])
@@ -245,7 +303,14 @@ def main():
     parser.add_argument("--gpboost", help="a Python that has it: hyperparameters of maps")
     parser.add_argument("--learn", action="store_true", help="print the figures of learning")
     parser.add_argument("--one", action="store_true", help="print the figures of one field")
+    parser.add_argument("--pairs", action="store_true", help="pairs by nodes and counts a node")
     options = parser.parse_args()
+    if options.pairs:
+        for mean, nodes in product((0.1, 1.0, 10.0), (400, 1600, 6400)):
+            row = measure_pairs(nodes, mean)
+            append_rows(options.out / "fields_pairs.csv", [row], machine())
+            print(row, flush=True)
+        return
     if options.one:
         warnings.simplefilter("ignore")
         kind = options.kinds[0]

@@ -5,7 +5,8 @@
 
 ``first`` and ``second``: the calls that users begin with, in a process each with empty caches,
 imports included, and once more there on new data of the same kind. ``models``: all of
-`latent_gaussian` in the folder of data, and ``latent``: ``pm.gp.Latent``, each by `integrate` and
+`latent_gaussian` in the folder of data, ``latent``: ``pm.gp.Latent``, and ``fields``: of `fields`
+(New York in the folder of data), each by `integrate` and
 by nutpie, run after run with other seeds. There the first call includes the import of the sampler,
 not that of PyMC, and what is compiled; a warm call is `integrate` again, or nutpie's sampling and
 tuning alone. ``numbers``: single ones.
@@ -37,7 +38,8 @@ from latent_models import known
 from runner import append_rows, machine, read_rows
 from seconds_calls import CALLS, CHAINS, OURS, PEER, Row, cases_of
 
-PARTS = ("first", "second", "models", "latent", "numbers")
+PARTS = ("first", "second", "models", "latent", "fields", "numbers")
+OF_MODELS = ("models", "latent", "fields")
 KEY = ("part", "case", "who", "call", "seed")
 FIELDS = (*KEY, "wall", "cpu", "ess", "divergences", "means", "sds", "note", "load")
 SHOWN = ("case", "who", "call", "seed", "wall", "cpu", "ess", "divergences", "note", "load")
@@ -108,8 +110,9 @@ class Table:
         """Rows that are to be measured again."""
 
         def stays(row: Row) -> bool:
-            of_models = row["part"] in ("models", "latent")
-            other = (cases and row["case"] not in cases) or (of_models and row["who"] not in who)
+            other = (cases and row["case"] not in cases) or (
+                row["part"] in OF_MODELS and row["who"] not in who
+            )
             return row["part"] not in parts or bool(other)
 
         self.rows = [row for row in self.rows if stays(row)]
@@ -248,7 +251,7 @@ def main() -> None:
     if not options.report:
         if chosen := [part for part in PARTS[:2] if part in rows]:
             table.calls(chosen, options.models)
-        for part in [x for x in ("models", "latent") if x in rows]:
+        for part in [x for x in OF_MODELS if x in rows]:
             cases = cases_of(part, folder)
             for case in [x for x in options.models or cases if x in cases]:
                 task = {"part": part, "case": case, "folder": folder and str(folder)}
@@ -259,7 +262,7 @@ def main() -> None:
             )
     report_calls(table)
     print("nutpie's seconds over ours: warm, first by the scatter; warm, first by ArviZ's ESS")
-    for part in ("models", "latent"):
+    for part in OF_MODELS:
         report_models(table, part, folder)
 
 

@@ -183,6 +183,10 @@ def cases_of(part: str, folder: Path | None) -> Mapping[str, Any]:
         from latent_gaussian import cases
 
         return cases(folder)
+    if part == "fields":
+        from fields import cases as fields
+
+        return fields(folder)
     return {}
 
 
@@ -299,7 +303,7 @@ def child(task: Row) -> None:
     warnings.filterwarnings("ignore")
     task["began"] = np.array([task["began"], 0.0])  # of CPU this process has used none
     task["folder"] = Path(task["folder"]) if task["folder"] else None
-    if task["part"] in ("models", "latent"):
+    if task["part"] in ("models", "latent", "fields"):
         import pymc  # noqa: F401
 
         before = clock()

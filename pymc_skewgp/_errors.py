@@ -1,7 +1,7 @@
 """Named errors and warnings: what was found, what was expected, what to do."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -182,6 +182,12 @@ def no_warnings() -> Iterator[None]:
 def warnings_are_wanted() -> bool:
     """Whether no `no_warnings` is in force."""
     return not _quiet.get()
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Names for a message: the first of them, and how many more there are."""
+    rest = len(names) - most
+    return " and ".join([*names[:most], *([f"{rest} more"] if rest > 0 else [])])
 
 
 def warn(message: str, category: type[SkewGPWarning], stacklevel: int) -> None:

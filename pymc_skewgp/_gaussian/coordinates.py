@@ -307,6 +307,16 @@ class SiteSampler:
             self.proposal, n_pairs, rng, settings.largest_se, settings
         )
 
+    def _by_tempering(
+        self, n_pairs: int, log_weights: FloatArray, rng: np.random.Generator
+    ) -> TruncatedDraws:
+        result = self._tempered(n_pairs, log_weights, rng)
+        warn_of_few(result.log_prob, n_pairs, self.settings.largest_se)
+        found = result.u.T, result.log_weights, result.log_prob, result.method
+        assert result.replicate is not None  # of tempered runs
+        together = result.replicate % _GROUPS
+        return TruncatedDraws(*found, replicate=together, n_modes=self.proposal.n_modes)
+
     def _draws(self, n_pairs: int, rng: np.random.Generator, *, both: bool) -> TruncatedDraws:
         proposal, settings = self.proposal, self.settings
         n_sites = proposal.n_sites
@@ -345,12 +355,7 @@ class SiteSampler:
                     "or write it in coordinates that are nearer to independent."
                 )
             if not accepted:
-                result = self._tempered(n_pairs, log_weights, rng)
-                warn_of_few(result.log_prob, n_pairs, settings.largest_se)
-                found = result.u.T, result.log_weights, result.log_prob, result.method
-                assert result.replicate is not None  # of tempered runs
-                together = result.replicate % _GROUPS
-                return TruncatedDraws(*found, replicate=together, n_modes=proposal.n_modes)
+                return self._by_tempering(n_pairs, log_weights, rng)
         replicate = np.repeat(np.arange(escalation.N_REPLICATES), size)
         if not both:
             # Not by a coordinate of the points: evenly spaced ones go with the others of x.

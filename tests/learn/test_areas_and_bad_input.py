@@ -5,6 +5,7 @@ import pymc as pm
 import pytest
 from pymc.distributions.transforms import ordered
 from pymc.exceptions import SamplingError
+from scipy.sparse import csr_matrix
 from scipy.stats import multivariate_normal, norm
 
 import pymc_skewgp as sg
@@ -65,6 +66,24 @@ def test_an_island_without_data_is_refused():
         phi = pm.ICAR("phi", W=two)
         pm.Normal("y", phi[:3], 0.5, observed=Y[:3])
     with pytest.raises(sg.ImproperPriorError, match=r"bound phi\[3\] and phi\[4\]"):
+        _integrated(model)
+
+
+@pytest.mark.parametrize("as_given", [np.asarray, csr_matrix])
+@pytest.mark.parametrize("W", [ISLAND, np.triu(LINE), LINE * np.nan])
+def test_areas_without_a_neighbour_or_with_one_on_one_side_only(W, as_given):
+    with pm.Model() as model:
+        z = pm.CAR("z", mu=np.zeros(4), W=as_given(W), alpha=0.5, tau=pm.Gamma("tau", 2.0, 1.0))
+        pm.Poisson("y", pm.math.exp(z), observed=[0, 1, 2, 0])
+    with pytest.raises(ValueError, match="W must be symmetric, and each area have a neighbour"):
+        _integrated(model)
+
+
+def test_many_islands_are_not_all_named():
+    with pm.Model() as model:
+        phi = pm.ICAR("phi", W=np.kron(np.eye(8), [[0, 1], [1, 0]]).astype(int))
+        pm.Normal("y", phi[:3], 0.5, observed=Y[:3])
+    with pytest.raises(sg.ImproperPriorError, match=r"phi\[\d+\] and \d+ more, .*islands"):
         _integrated(model)
 
 

@@ -332,3 +332,32 @@ def test_chains_see_ancestors():
     found = dt["posterior"]["z"].to_numpy()
     error = array_stats.mcse(found, chain_axis=0, draw_axis=1, method="mean")
     assert np.sqrt(np.mean(np.square((found.mean(axis=(0, 1)) - mean) / error))) < 1.2
+
+
+def test_a_matern_field_on_a_lattice():
+    """Lindgren, Rue & Lindstrom 2011 with alpha = 2: 13 entries a row, by its own log density."""
+    k, kappa, y = 24, 0.5, np.random.default_rng(0).normal(size=(24, 24))
+    wave = 2.0 - 2.0 * np.cos(np.pi * np.arange(k) / k)
+
+    def logp(z, sd):
+        tall, wide = pt.concatenate([z[:1], z, z[-1:]]), z.T
+        wide = pt.concatenate([wide[:1], wide, wide[-1:]])
+        laplacian = tall[2:] + tall[:-2] + (wide[2:] + wide[:-2]).T - 4.0 * z
+        scale = sd * kappa * np.sqrt(4.0 * np.pi)
+        log_det = np.log(kappa**2 + wave[:, None] + wave).sum() - k * k * pt.log(scale)
+        square = (((kappa**2 * z - laplacian) / scale) ** 2).sum()
+        return log_det - 0.5 * square - 0.5 * k * k * np.log(2.0 * np.pi)
+
+    with pm.Model() as model:
+        z = pm.CustomDist("z", 1.3, logp=logp, shape=(k, k))
+        pm.Normal("y", z, 0.5, observed=y)
+    assert "sparse precision" in str(sg.explain(model))
+    dt = sg.integrate(model, draws=50, chains=2, random_seed=0, progressbar=False)
+    line = np.diag(2.0 * np.ones(k)) - np.eye(k, k=1) - np.eye(k, k=-1)
+    line[0, 0] = line[-1, -1] = 1.0
+    B = kappa**2 * np.eye(k * k) + np.kron(line, np.eye(k)) + np.kron(np.eye(k), line)
+    scale = 1.3 * kappa * np.sqrt(4.0 * np.pi)
+    cov = scale**2 * np.linalg.inv(B.T @ B) + 0.25 * np.eye(k * k)
+    true = stats.multivariate_normal(cov=cov).logpdf(y.ravel())
+    # Gaussian throughout: round-off.
+    assert_allclose(dt["posterior"].attrs["log_evidence"], true, rtol=1e-9)

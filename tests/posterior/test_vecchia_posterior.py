@@ -221,3 +221,19 @@ def test_what_it_is_not_for():
         classes.predict(X)
     with pytest.raises(ApproximationError, match="no derivatives"):
         posterior(5, X, y).marginals(X, derivative=(0, 1))
+
+
+@pytest.mark.parametrize(("m", "nu"), [(10, 1.5), (20, 2.5)])
+def test_half_integer_kernels_on_a_line(m, nu):
+    """Markov processes: what farther values say falls geometrically."""
+    rng = np.random.default_rng(0)
+    x = np.cumsum(0.005 * np.exp(rng.normal(size=400)))  # gaps of very different length
+    y = np.sin(x) + 0.1 * rng.normal(size=400)
+    r = np.sqrt(2.0 * nu) * np.abs(x[:, None] - x)
+    K = {1.5: 1.0 + r, 2.5: 1.0 + r + r**2 / 3.0}[nu] * np.exp(-r)
+    kernel = {1.5: pm.gp.cov.Matern32, 2.5: pm.gp.cov.Matern52}[nu]
+    found = posterior(m, x[:, None], y, kernel(1, ls=1.0), likelihood=sg.likelihoods.Gaussian(0.1))
+    true = multivariate_normal(cov=K + 0.01 * np.eye(400)).logpdf(y)
+    # The divergence of the values themselves is 1e-6 and 2e-5 nats, of noisy ones less; what one
+    # data set gains or loses is of the size of its root. PyMC adds 1e-12 to squared distances.
+    assert_allclose(found.log_marginal_likelihood.value, true, rtol=0.0, atol=1e-3)

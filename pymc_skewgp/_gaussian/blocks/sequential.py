@@ -19,21 +19,32 @@ import numpy as np
 from pymc_skewgp._gaussian.blocks.ep import LocalBlocks
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.coordinates import SiteSampler
-from pymc_skewgp._gaussian.escalation import MIN_DRAWS, N_REPLICATES, SamplingResult
+from pymc_skewgp._gaussian.escalation import (
+    MIN_DRAWS,
+    N_REPLICATES,
+    SamplingResult,
+    pilot_log_weights,
+)
 from pymc_skewgp._gaussian.sparse import FieldGaussian
+from pymc_skewgp._gaussian.truncated import TruncatedDraws
 from pymc_skewgp._gaussian.weights import (
     Estimate,
+    IntArray,
     log_mean_exp,
+    log_sum_exp,
     pareto_k,
     relative_ess,
     spread_of_replicates,
-    systematic_resample,
 )
+from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
 # Relative ESS below which draws are resampled. Parts for pairs whose log weights have a variance
 # of 1, and fewest and most of them.
 _UNEQUAL = 0.5
+# Pairs of a pilot run, and variance of their log weights above which there are no more of them:
+# that is a relative ESS of .02.
+_PILOT, _HOPELESS = 64, 4.0
 _PARTS, _FEWEST, _MOST = 6.0, 6, 64
 # Draws of one call from which on more are made, how many times as many, and numbers of all of them;
 # values whose means are looked at.
@@ -43,6 +54,15 @@ _MANY, _MORE, _NUMBERS, _SOME = 1000, 8, 2 * 10**7, 256
 @dataclass(frozen=True)
 class FieldSampler(SiteSampler):
     """Pairs, and where their weights are unequal draws part by part."""
+
+    def _draws(self, n_pairs: int, rng: np.random.Generator, *, both: bool) -> TruncatedDraws:
+        few = np.random.default_rng(self.settings.pilot_seed)
+        with few_blas_threads(self.proposal.n_sites), np.errstate(all="ignore"):
+            log_weights = pilot_log_weights(self.proposal, _PILOT, few)
+            hopeless = np.var(log_weights) > _HOPELESS  # False where some are not finite
+        if hopeless and self.tempers:
+            return self._by_tempering(n_pairs, log_weights, rng)
+        return super()._draws(n_pairs, rng, both=both)
 
     def _tempered(
         self, n_pairs: int, log_weights: FloatArray, rng: np.random.Generator
@@ -99,13 +119,8 @@ def drawn_in_parts(
                 log_weights += added.reshape(log_weights.shape)
         if relative_ess(log_weights.ravel()) < _UNEQUAL or not first:
             worst_k = max(worst_k, pareto_k(log_weights.ravel()))
-            log_probs += [log_mean_exp(own) for own in log_weights]
-            # Those of one ancestor side by side, where the ESS of a chain sees them.
-            chosen = [
-                i * size + np.sort(systematic_resample(own, size, rng))
-                for i, own in enumerate(log_weights)
-            ]
-            off[first:] = np.take(off[first:], np.concatenate(chosen), axis=1)
+            log_probs += log_sum_exp(log_weights, axis=1) - np.log(size)
+            off[first:] = np.take(off[first:], _resampled(log_weights, rng), axis=1)
             log_weights[:] = 0.0
     log_probs += gaussian.log_integral(gaussian.sums.pull)
     value = log_mean_exp(log_probs)
@@ -118,6 +133,21 @@ def drawn_in_parts(
     fraction = min(1.0, share * draws.shape[1] / n_draws)
     estimate = Estimate(value, error, fraction, max(worst_k, pareto_k(log_probs)))
     return SamplingResult(draws[:, chosen], log_probs[replicate], estimate, "in parts", replicate)
+
+
+def _resampled(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
+    """Numbers of draws, systematically of each row; those of one ancestor stand side by side.
+
+    There the ESS of a chain sees them.
+    """
+    n, size = log_weights.shape
+    row = np.arange(n)[:, None]
+    cumulative = np.cumsum(np.exp(log_weights - log_weights.max(axis=1, keepdims=True)), axis=1)
+    cumulative /= cumulative[:, -1:]
+    ticks = row + (np.arange(size) + rng.random((n, 1))) / size
+    chosen = np.searchsorted((row + cumulative).ravel(), ticks.ravel(), side="right")
+    last = (row + 1) * size - 1
+    return np.minimum(chosen.reshape(n, size), last).ravel()
 
 
 def _share_of_own(draws: FloatArray) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pymc_skewgp._errors import ImproperPriorError, no_warnings
+from pymc_skewgp._errors import ImproperPriorError, listed, no_warnings
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     IntArray,
@@ -149,12 +149,13 @@ class FactorTask:
         own = np.flatnonzero(flat.any(axis=0))
         # Which of the coefficients move by the most, in what the data can say of them alone.
         moved = np.abs(z[:, own]).max(axis=0) * np.abs(flat[:, own]).max(axis=0)
-        names = " and ".join(self.labels[own[k]] for k in np.flatnonzero(moved > 0.1 * moved.max()))
+        names = listed([self.labels[own[k]] for k in np.flatnonzero(moved > 0.1 * moved.max())])
         raise ImproperPriorError(
             f"the data do not bound {names}, which have flat priors, so that the posterior is "
             "improper: labels are separated, as where all at one level are alike, or counts are "
             "all zero there, or columns of the design are collinear, or a mean meets all values "
-            "so that their deviation may be 0. Give them a proper prior, such as pm.Normal."
+            "so that their deviation may be 0, or areas of pm.ICAR are islands, whose level is "
+            "free. Give them a proper prior, such as pm.Normal."
         )
 
 

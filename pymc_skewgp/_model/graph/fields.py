@@ -44,6 +44,8 @@ _SLOWER = 20
 # Parts of the entries at first, times that they are dealt anew to twice as many, and what round-off
 # may leave.
 _PARTS, _TIMES, _ROUND_OFF = 64, 8, 1e-7
+# Share of rows alone in their part, below which they have too many entries: with 13 it is .3.
+_CLEAR = 0.2
 _SPREADS, _SEED = (0.3, 0.03, 0.003, 0.0), 0
 # Scalar operations of which the derivative is 0 in some places and not in others.
 _SWITCHES = (ScalarMaximum, ScalarMinimum, Clip, Sign)
@@ -297,7 +299,7 @@ def _places(linear: Linear, singles: Any, rows: Any, rng: np.random.Generator) -
             alone = (np.abs(column - nearest) < 0.1) & (own[nearest] > 0.0)
             alone &= off <= _ROUND_OFF * np.abs(one[met_rows])
             clear[met_rows[~alone]] = False
-            if np.count_nonzero(clear) < 0.5 * np.count_nonzero(left):
+            if np.count_nonzero(clear) < _CLEAR * np.count_nonzero(left):
                 return None  # most rows have many entries
             new.append(np.stack([met_rows[alone], nearest[alone]]))
         pairs = np.hstack(new)

@@ -13,7 +13,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 from scipy.sparse import csr_matrix
 
-from pymc_skewgp._errors import ImproperPriorError, NotSitesError
+from pymc_skewgp._errors import ImproperPriorError, NotSitesError, listed
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.distribution_graph import DistributionGraph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
@@ -282,7 +282,7 @@ def _refuse_unbounded(
 ) -> None:
     flat = [(x.name, np.shape(point[x.value.name])) for x in block.members if x.is_flat]
     labels = [label for name, shape in flat for label in members.labels_of(name, shape)]
-    names = " and ".join(label for label, own in zip(labels, loose, strict=True) if own)
+    names = listed([label for label, own in zip(labels, loose, strict=True) if own])
     raise ImproperPriorError(
         f"the data do not bound {names}, which have flat priors, so that the posterior is "
         f"improper: of the {len(labels)} columns of the design of coefficients with flat priors "

@@ -142,9 +142,9 @@ def _car_log_density(value: Any, mu: Any, W: Any, alpha: Any, tau: Any, valid: A
     W = csr_array(W, dtype=np.float64)
     W.eliminate_zeros()
     degrees, alpha, tau = W.sum(axis=0), alpha.squeeze(), tau.squeeze()
-    if not (degrees > 0.0).all() or (W != W.T).nnz:
-        return None
     off, pairs = value - mu, W.tocoo()  # not by sparse products, which do not vectorise
+    if not (degrees > 0.0).all() or (W != W.T).nnz:  # is refused as a density that is nowhere
+        return check_parameters(-0.5 * (off**2).sum(), pt.constant(False), msg="W is symmetric")
     near = (pairs.data * off[pairs.row] * off[pairs.col]).sum()
     quadratic = tau * ((degrees * off**2).sum() - alpha * near)
     log_det = CARLogDet(W)(alpha)[0] + W.shape[0] * pt.log(tau)
