@@ -472,7 +472,7 @@ def as_data_sets(
     ValueError, TypeError
         The message says which of them, what was found and what was expected.
     """
-    sets = []
+    sets: list[DataSet] = []
     for name, kind in kinds_of(X, y, likelihood).items():
         try:
             columns = sets[0].columns if sets else base.column_names(kind[0])
@@ -490,10 +490,10 @@ def as_data_sets(
                 "weights are for data of one kind: repeat the rows of X and y in those of several."
             )
         sets = [sets[0].weighted(weights)]
-    columns = {data.X.shape[1] for data in sets}
-    if len(columns) > 1:
+    widths = {data.X.shape[1] for data in sets}
+    if len(widths) > 1:
         raise ValueError(
-            f"the X of all data must have one number of columns, got {sorted(columns)}."
+            f"the X of all data must have one number of columns, got {sorted(widths)}."
         )
     return tuple(sets)
 

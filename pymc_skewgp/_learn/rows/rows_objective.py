@@ -35,6 +35,8 @@ from pymc_skewgp._learn.rows.program import (
     DataOfKind,
     Latent,
     LatentGraph,
+    Rows,
+    RowsOfField,
     blocks_of,
     functions_of,
     is_grouped,
@@ -44,7 +46,6 @@ from pymc_skewgp._learn.rows.program import (
     signs_of,
     some_blocks,
 )
-from pymc_skewgp._learn.rows.rows_at_point import Rows, RowsOfField
 from pymc_skewgp._learn.search import Part, SearchResult, ascents, promising
 from pymc_skewgp._limits import announce_rows
 from pymc_skewgp._model.gp.exact_posterior import posterior_of
