@@ -43,8 +43,9 @@ Batch = tuple[NDArray[Any], ...]
 Terms = evidence_gradient.EvidenceTerms | FactorTerms | FieldTerms
 
 
-# Numbers that a call for many points gives, which then are a small part of its time.
-_NUMBERS_AT_ONCE, _POINTS_AT_ONCE = 2**18, 64
+# Numbers that a call for many points gives, which then are a small part of its time; points from
+# which on it is worth another function, which takes some tenths of a second to make.
+_NUMBERS_AT_ONCE, _POINTS_AT_ONCE, _FEWEST = 2**18, 64, 32
 
 
 class GraphsAtPoints:
@@ -63,10 +64,10 @@ class GraphsAtPoints:
 
     def each(self, values: Sequence[Sequence[Any]]) -> Iterator[list[FloatArray] | None]:
         """At one after the other; None beyond a parameter's range, or double precision."""
-        start = 0
+        start, few = 0, len(values) < _FEWEST and "_together" not in vars(self)
         while start < len(values):
             most = _NUMBERS_AT_ONCE // max(self._size, 1) if self._size else 1
-            size = 1 if self._is_single else max(1, min(most, _POINTS_AT_ONCE))
+            size = 1 if few or self._is_single else max(1, min(most, _POINTS_AT_ONCE))
             yield from self._some(values[start : start + size])
             start += size
 
@@ -198,7 +199,9 @@ class CompiledLogPrior:
         return float(self._function()(*self._coordinates.arguments(point))[0])
 
     def at(self, points: Sequence[Point]) -> FloatArray:
-        """Values at points, all of a pattern at once."""
+        """Values at points, of many all of a pattern at once."""
+        if len(points) < _FEWEST:
+            return np.array([self(point) for point in points])
         found = np.empty(len(points))
         for pattern in {point.pattern for point in points}:
             own = [i for i, point in enumerate(points) if point.pattern == pattern]

@@ -140,8 +140,9 @@ class PlainRows:
         """Whether no value of f is in two comparisons, which would share what is left of it."""
         return grouping.rows_are_apart(self._design) and bool((self._counts == 1.0).all())
 
-    def cuts(self, chosen: IntArray, size: int = ROWS_IN_BLOCK) -> Iterator[Cut]:
+    def cuts(self, chosen: IntArray, size: int | None = None) -> Iterator[Cut]:
         """Of some observations, in increasing order, so many rows each."""
+        size = size or ROWS_IN_BLOCK
         kept, counts = chosen, None
         if self.distinct is not None:
             kinds, often = np.unique(self.distinct.kind[chosen], return_counts=True)
@@ -469,9 +470,10 @@ def n_repeated(data: DataSet) -> int:
 
 
 def data_blocks(
-    data: DataSet, features: FunctionFeatures, prior: Prior, size: int = ROWS_IN_BLOCK
+    data: DataSet, features: FunctionFeatures, prior: Prior, size: int | None = None
 ) -> Iterator[DataBlock]:
     """Of all the data, so many rows each."""
+    size = size or ROWS_IN_BLOCK
     rows = plain_rows(data)
     if rows is not None:
         yield from _of_rows(rows, data.X, features, prior, size)

@@ -45,7 +45,7 @@ def test_those_of_pymc(drawn, n_values, monkeypatch):
     def refuse(*_):
         raise NotImplementedError
 
-    monkeypatch.setattr(module, "vectorize_graph", refuse)
+    monkeypatch.setattr(module, "many_at_once", refuse)
     # One by one where there is no other way: sums in another order.
     np.testing.assert_allclose(LogLikelihoods(model)(trace)["y"], expected["y"], rtol=1e-12)
 

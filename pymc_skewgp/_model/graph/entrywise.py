@@ -353,8 +353,8 @@ def checked_by_entry(log_prob: Any, x: Variable, broken: float = -np.inf) -> Any
         parts = [part for condition in conditions for part in _parts(condition)]
         own = [part for part in parts if _depends(part, x)]
         others = [part for part in parts if part not in own]
-        if others:
-            value = node.op(value, *(pt.all(part) for part in others))
+        for part in others:
+            value = node.op(value, pt.all(part))
         for part in own:
             value = pt.switch(_aligned(part, value.type.ndim), value, broken)
         log_prob = graph_replace([log_prob], {node.outputs[0]: value}, strict=False)[0]
