@@ -12,6 +12,7 @@ from scipy import stats
 
 import pymc_skewgp as sg
 from pymc_skewgp import integrate
+from pymc_skewgp._learn.averaging import surrogate
 from pymc_skewgp._learn.averaging.importance import IntegrationSettings
 from pymc_skewgp._learn.averaging.integration import CHAINS, integral_by_ep
 from pymc_skewgp._learn.averaging.points import exact_points
@@ -240,8 +241,9 @@ class TestProbit:
         by_ep = integral_by_ep(problem, settings, np.random.default_rng(0))
         assert by_ep.rung < CHAINS
 
-    def test_each_fallback_says_why(self, problem, caplog):
+    def test_each_fallback_says_why(self, problem, caplog, monkeypatch):
         """No weights are good enough here."""
+        monkeypatch.setattr(surrogate, "_MOST_REPAIRS", 0)  # they would not help
         settings = IntegrationSettings(least_ess=2.0, more_rounds=5, most_rows_of_chains=1)
         with caplog.at_level(logging.INFO, "pymc.pymc_skewgp"):
             integral_by_ep(problem, settings, np.random.default_rng(0))

@@ -497,7 +497,8 @@ class SurrogateSampler:
         """
         for _ in range(_MOST_REPAIRS):
             found = self._weighted(enough, least=True)
-            if self._settings.accepts(found.estimate()):
+            estimate = found.estimate()
+            if self._settings.accepts(estimate) or not estimate.relative_ess:  # nothing to learn
                 return found
             stage("Surrogate of the log evidence: learning from points of large weight")
             self._observed(found.x[np.argsort(-found.log_weights)[: _ADDED * _GROUPS]])
