@@ -631,9 +631,8 @@ def rows_for(gp: Any, Xnew: Any, data: DataOfModel | None, own: RowNumbers) -> N
     """New rows, checked against the kernel, and against the likelihoods of the data."""
     kinds = [] if data is None else data.known()
     k = max((x.n_functions for x in kinds), default=1)
-    columns = int(gp.n_columns) if np.isfinite(gp.n_columns) else None
-    process.as_input_graph("Xnew", as_inputs("Xnew", Xnew), gp.n_columns)
-    X = as_inputs("Xnew", Xnew, columns, None if data is None else data.columns)
+    X = as_inputs("Xnew", Xnew, None, None if data is None else data.columns)
+    X = process.as_input_graph("Xnew", X, gp.n_columns)
     return as_new_rows(X, [x.likelihood for x in kinds], k, own)
 
 
