@@ -43,8 +43,8 @@ Batch = tuple[NDArray[Any], ...]
 Terms = evidence_gradient.EvidenceTerms | FactorTerms | FieldTerms
 
 
-# Numbers that a call for many points gives, which then are a small part of its time; points from
-# which on it is worth another function, which takes some tenths of a second to make.
+# Numbers that a call for many points gives, which then are a small part of its time; fewer points
+# go one by one, as another function takes some tenths of a second to make.
 _NUMBERS_AT_ONCE, _POINTS_AT_ONCE, _FEWEST = 2**18, 64, 32
 
 

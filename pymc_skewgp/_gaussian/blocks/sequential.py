@@ -44,7 +44,7 @@ from pymc_skewgp._validation import FloatArray
 _UNEQUAL = 0.5
 # Pairs of a pilot run, and variance of their log weights above which there are no more of them:
 # that is a relative ESS of .02.
-_PILOT, _HOPELESS = 64, 4.0
+_PILOT, _TOO_UNEQUAL = 64, 4.0
 _PARTS, _FEWEST, _MOST = 6.0, 6, 64
 # Draws of one call from which on more are made, how many times as many, and numbers of all of them;
 # values whose means are looked at.
@@ -59,8 +59,8 @@ class FieldSampler(SiteSampler):
         few = np.random.default_rng(self.settings.pilot_seed)
         with few_blas_threads(self.proposal.n_sites), np.errstate(all="ignore"):
             log_weights = pilot_log_weights(self.proposal, _PILOT, few)
-            hopeless = np.var(log_weights) > _HOPELESS  # False where some are not finite
-        if hopeless and self.tempers:
+            too_unequal = np.var(log_weights) > _TOO_UNEQUAL  # False where some are not finite
+        if too_unequal and self.tempers:
             return self._by_tempering(n_pairs, log_weights, rng)
         return super()._draws(n_pairs, rng, both=both)
 
