@@ -264,12 +264,10 @@ def _continued(
     with no_warnings():  # of the jitter that f at one of the data needs
         for function in range(k):  # independent of each other
             own = f.reshape(-1, f.shape[2])[:, function::k]
-            points, values = gaussians.with_pseudo_points(problem.prior, problem.X, own, rng)
-            means, cov = gaussians.continue_draws(problem.prior, points, values, problem.new)
-            each.append((means, np.maximum(cov.diagonal(), 0.0)))
-            drawn.append(
-                gaussians.GaussianPosterior(means.T, cov, np.nan).sample(means.shape[1], rng)
-            )
+            there = gaussians.continue_draws(problem.prior, problem.X, own, problem.new, rng)
+            known = gaussians.GaussianPosterior(*there[:2], np.nan)
+            each.append((known.mean.T, np.maximum(known.cov.diagonal(), 0.0)))
+            drawn.append(known.sample(len(own), rng))
     means, variance = (np.stack(x, axis=1) for x in zip(*each, strict=True))
     at = _mixture(means.reshape(-1, replicate.size), variance.ravel(), k, replicate)
     return at, np.stack(drawn, axis=2).reshape(*f.shape[:2], -1)

@@ -27,6 +27,7 @@ from pymc_skewgp._posterior.conditioning import Conditioning
 from pymc_skewgp._posterior.fits import conditioned, site_draws, site_log_density
 from pymc_skewgp._posterior.output import LatentMarginals
 from pymc_skewgp._posterior.prior import DataSet, Prior
+from pymc_skewgp._sun.parameters import SunParameters, conditional
 from pymc_skewgp._validation import FloatArray
 
 # A Gaussian that approximates the posterior of f.
@@ -59,79 +60,51 @@ class GaussianPosterior(NamedTuple):
         )
 
 
-# A Gaussian process at new points given draws of it at the data.
+# A process at new points given draws of it at the data.
 
 _JITTER = 1e-6  # as pm.gp adds, so that the draws and their continuation agree
 
 
 def continue_draws(
-    prior: Prior, X: FloatArray, f: FloatArray, new: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+    prior: Prior, X: FloatArray, f: FloatArray, new: FloatArray, rng: np.random.Generator
+) -> SunParameters:
     r"""GP regression without noise on each draw.
 
     .. math:: f_* \mid f \sim N\{m_* + K_* K^{-1} (f - m),\; K_{**} - K_* K^{-1} K_*^\top\}
 
+    Given f there, the data and the signs say nothing more of f elsewhere. At the pseudo-points it
+    is the Gaussian process given f at the data, restricted to their signs, which is drawn once for
+    each draw, and then given too.
+
     Parameters
     ----------
     prior : Prior
-        Without pseudo-points, whose signs the draws do not tell.
     X, new : ndarray, shape (n, d) and (t, d)
         The data, and new points, whose noise of the kernel is their own.
-    f : ndarray, shape (S, n)
-
-    Returns
-    -------
-    means : ndarray, shape (t, S)
-        At the new points, one for each draw.
-    cov : ndarray, shape (t, t)
-        The same for all.
-    """
-    matrix = prior.covariance("X", X)
-    matrix[np.diag_indices_from(matrix)] += _JITTER
-    chol, _ = linalg.cholesky("the covariance at X", matrix)
-    cross = prior.covariance("Xnew", X, new)
-    gain = cho_solve((chol, True), cross)
-    away = (f - prior.mean("X", X)).T
-    cov = prior.covariance("Xnew", new) - cross.T @ gain
-    return prior.mean("Xnew", new)[:, None] + gain.T @ away, 0.5 * (cov + cov.T)
-
-
-# A SkewGP at its pseudo-points given draws of it at the data.
-
-
-def with_pseudo_points(
-    prior: Prior, X: FloatArray, f: FloatArray, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray]:
-    r"""Inputs and draws at the pseudo-points, then at the data.
-
-    Given f there, the data and the signs say nothing more of f elsewhere: it goes on from them as a
-    Gaussian process. At the pseudo-points it is the Gaussian process given f at the data,
-    restricted to their signs, which is drawn once for each draw.
-
-    Parameters
-    ----------
-    prior : Prior
-    X : ndarray, shape (n, d)
     f : ndarray, shape (S, n)
         Draws at `X`.
     rng : numpy.random.Generator
 
     Returns
     -------
-    points : ndarray, shape (s + n, d)
-    values : ndarray, shape (S, s + n)
+    SunParameters
+        Gaussian; at the new points, `mu` with a row for each draw.
     """
-    s = prior.n_pseudo_points
-    if not s:
-        return X, f
-    points, scale = prior.pseudo_points, prior.scale
-    means, given = continue_draws(prior, X, f, points)
-    mean = prior.mean("pseudo_points", points)
-    centre = scale * (means.T - mean)
-    cov = DenseCovariance(scale[:, None] * given * scale, "the covariance at pseudo_points")
-    away = [independent_draws(cov, -prior.truncation - c, np.inf, 1, rng)[0] for c in centre]
-    signed = centre + np.array(away)
-    return np.vstack([points, X]), np.hstack([mean + signed / scale, f])
+    points = np.vstack([prior.pseudo_points, X, new])
+    s, n = prior.n_pseudo_points, len(X)
+    cov = prior.covariance("X", points)
+    cov[np.diag_indices(s + n)] += _JITTER
+    nothing = np.zeros((len(points), 0))
+    gaussian = SunParameters(prior.mean("X", points), cov, nothing, np.zeros(0), np.zeros((0, 0)))
+    signed, at_data, at_new = np.split(np.arange(len(points)), [s, s + n])
+    if s:
+        given, scale = conditional(gaussian, at_data, signed, f), prior.scale
+        own = scale[:, None] * given.scale * scale
+        truncated = DenseCovariance(own, "the covariance at pseudo_points")
+        least = -prior.truncation - scale * (given.mu - gaussian.mu[signed])
+        away = [independent_draws(truncated, low, np.inf, 1, rng)[0] for low in least]
+        f = np.hstack([given.mu + np.array(away) / scale, f])
+    return conditional(gaussian, np.arange(s + n), at_new, f)
 
 
 # The mode of a Gaussian vector's coordinates given its rows, and the curvature.
