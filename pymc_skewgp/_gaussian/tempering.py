@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from pymc_skewgp._gaussian.tabulated import TabulatedDensity
-from pymc_skewgp._gaussian.weights import log_mean_exp, pareto_k, relative_ess, systematic_resample
+from pymc_skewgp._gaussian.weights import log_mean_exp, pareto_k, relative_ess, systematic_rows
 from pymc_skewgp._validation import FloatArray
 
 _STAGE_ESS = 0.5  # relative ESS at which a stage ends
@@ -123,9 +123,7 @@ def temper(
         worst_k = max(worst_k, pareto_k(increments.ravel()))
         log_probs += [log_mean_exp(block) for block in increments]
         size = n_draws // n_replicates
-        # Those of one ancestor side by side, where the ESS of a chain sees them.
-        each = [np.sort(systematic_resample(own, size, rng)) for own in increments]
-        chosen = np.concatenate([i * size + own for i, own in enumerate(each)])
+        chosen = systematic_rows(increments, size, rng).ravel()
         z, u, log_weights = z[:, chosen], u[:, chosen], log_weights[chosen]
         left = 1.0
         for _ in range(_MAX_MOVES):

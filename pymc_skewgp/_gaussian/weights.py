@@ -232,10 +232,21 @@ def systematic_resample(log_weights: FloatArray, n: int, rng: np.random.Generato
     resampled draws are unbiased for the weighted ones. Copies are few where the relative ESS is
     near 1.
     """
-    cumulative = np.cumsum(scaled_weights(log_weights))
-    ticks = (np.arange(n) + rng.random()) * (cumulative[-1] / n)
-    chosen = np.searchsorted(cumulative, ticks, side="right")
-    return rng.permutation(np.minimum(chosen, log_weights.size - 1))
+    return rng.permutation(systematic_rows(log_weights[None], n, rng)[0])
+
+
+def systematic_rows(log_weights: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
+    """The same of each row, shape (rows, n), numbers of the draws of all rows, in their order.
+
+    Copies stay side by side, where the effective sample size of a chain sees them.
+    """
+    rows, size = log_weights.shape
+    row = np.arange(rows)[:, None]
+    cumulative = np.cumsum(np.exp(log_weights - log_weights.max(axis=1, keepdims=True)), axis=1)
+    cumulative /= cumulative[:, -1:]
+    ticks = row + (np.arange(n) + rng.random((rows, 1))) / n
+    chosen = np.searchsorted((row + cumulative).ravel(), ticks.ravel(), side="right")
+    return np.minimum(chosen.reshape(rows, n), (row + 1) * size - 1)
 
 
 def resample_together(log_weights: FloatArray, n: int, rng: np.random.Generator) -> IntArray:

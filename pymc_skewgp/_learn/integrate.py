@@ -350,9 +350,7 @@ def correct(
             IntegrationWarning,
             stacklevel=2,
         )
-    chosen = np.stack(
-        [kept[np.sort(weights.systematic_resample(row, kept.size, rng))] for row in log_ratio]
-    )
+    chosen = kept[weights.systematic_rows(log_ratio, kept.size, rng) % log_ratio.shape[1]]
     tree = _resampled(idata, chosen)
     tree["posterior"].attrs |= {
         "relative_ess_exact": quality.relative_ess,

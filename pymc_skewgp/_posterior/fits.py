@@ -18,7 +18,7 @@ from pymc_skewgp._gaussian.weights import (
     Estimate,
     IntArray,
     add_estimates,
-    systematic_resample,
+    systematic_rows,
     together,
 )
 from pymc_skewgp._observations.likelihood import Derivative, Values
@@ -140,10 +140,10 @@ class FunctionFit:
                 latent = self._rows_drawn(count, method, rng, chains=chains, thin=thin)
                 return latent, np.arange(count).reshape(shape)
             latent = self._rows_drawn(count, method, rng)
-            return latent, resampled(latent, shape, rng)
+            return latent, systematic_rows(latent.log_weights.reshape(chains, -1), draws, rng)
         refuse_method(method)
         latent = self.sampler.singles(count, rng)
-        chosen = resampled(latent, shape, rng)
+        chosen = systematic_rows(latent.log_weights.reshape(chains, -1), draws, rng)
         if latent.replicate is None:
             # A coordinate of evenly spaced points goes up and down with their order.
             chosen = together(chosen, latent.log_weights.size, rng)
@@ -369,16 +369,6 @@ def draw_latent(
         if method == "twisted":
             return truncated.draws_by(sampler, n_draws, rng)
         return truncated.lin_ess_draws_by(sampler, n_draws, rng, n_chains=chains, thin=thin)
-
-
-def resampled(latent: TruncatedDraws, shape: tuple[int, int], rng: np.random.Generator) -> IntArray:
-    """Draws to take for equal weights, each chain from its own part of the weighted ones."""
-    chains, draws = shape
-    blocks = latent.log_weights.reshape(chains, -1)
-    size = blocks.shape[1]
-    # Copies stay side by side, where the effective sample size of a chain sees them.
-    chosen = [np.sort(systematic_resample(block, draws, rng)) for block in blocks]
-    return np.stack([i * size + block for i, block in enumerate(chosen)])
 
 
 # Predictors of sites as functions of a Gaussian vector's coordinates, and draws of these.

@@ -29,12 +29,12 @@ from pymc_skewgp._gaussian.sparse import FieldGaussian
 from pymc_skewgp._gaussian.truncated import TruncatedDraws
 from pymc_skewgp._gaussian.weights import (
     Estimate,
-    IntArray,
     log_mean_exp,
     log_sum_exp,
     pareto_k,
     relative_ess,
     spread_of_replicates,
+    systematic_rows,
 )
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._validation import FloatArray
@@ -120,7 +120,9 @@ def drawn_in_parts(
         if relative_ess(log_weights.ravel()) < _UNEQUAL or not first:
             worst_k = max(worst_k, pareto_k(log_weights.ravel()))
             log_probs += log_sum_exp(log_weights, axis=1) - np.log(size)
-            off[first:] = np.take(off[first:], _resampled(log_weights, rng), axis=1)
+            off[first:] = np.take(
+                off[first:], systematic_rows(log_weights, size, rng).ravel(), axis=1
+            )
             log_weights[:] = 0.0
     log_probs += gaussian.log_integral(gaussian.sums.pull)
     value = log_mean_exp(log_probs)
@@ -133,21 +135,6 @@ def drawn_in_parts(
     fraction = min(1.0, share * draws.shape[1] / n_draws)
     estimate = Estimate(value, error, fraction, max(worst_k, pareto_k(log_probs)))
     return SamplingResult(draws[:, chosen], log_probs[replicate], estimate, "in parts", replicate)
-
-
-def _resampled(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Numbers of draws, systematically of each row; those of one ancestor stand side by side.
-
-    There the ESS of a chain sees them.
-    """
-    n, size = log_weights.shape
-    row = np.arange(n)[:, None]
-    cumulative = np.cumsum(np.exp(log_weights - log_weights.max(axis=1, keepdims=True)), axis=1)
-    cumulative /= cumulative[:, -1:]
-    ticks = row + (np.arange(size) + rng.random((n, 1))) / size
-    chosen = np.searchsorted((row + cumulative).ravel(), ticks.ravel(), side="right")
-    last = (row + 1) * size - 1
-    return np.minimum(chosen.reshape(n, size), last).ravel()
 
 
 def _share_of_own(draws: FloatArray) -> float:
