@@ -35,6 +35,7 @@ from pymc_skewgp._observations.binary import BernoulliProbit, probability_sd
 from pymc_skewgp._observations.likelihood import refuse_rows
 from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior.automatic import MANY_ROWS, never_stopping
+from pymc_skewgp._posterior.features import spread_rows
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray, as_real_array
 
@@ -313,26 +314,6 @@ def log_volume(kernel: Any, points: Any) -> Any:
     return pt.log(pt.diagonal(chol)).sum()
 
 
-def spread_rows(X: FloatArray, count: int, rng: np.random.Generator) -> Any:
-    """Rows far from each other: each drawn in proportion to its squared distance to the others.
-
-    The seeding of k-means++ (Arthur & Vassilvitskii 2007).
-    """
-    scale = np.std(X, axis=0)
-    Z = X / np.where(scale > 0, scale, 1.0)
-    chosen = [int(rng.integers(X.shape[0]))]
-    distance = np.full(X.shape[0], np.inf)
-    while len(chosen) < count:
-        distance = np.minimum(distance, ((Z - Z[chosen[-1]]) ** 2).sum(axis=1))
-        total = distance.sum()
-        if not total > 0:
-            raise ValueError(
-                f"n_pseudo_points={count}, but X has only {len(chosen)} different rows."
-            )
-        chosen.append(int(rng.choice(X.shape[0], p=distance / total)))
-    return np.array(chosen)
-
-
 # One class against the rest: kernel, start, hyperparameters, posterior.
 
 # An amplitude of which the noise of labels is a hundredth.
@@ -412,7 +393,12 @@ def _with_pseudo_points(
 ) -> tuple[SkewGP, LearningRun]:
     """The process with pseudo-points, and the search for them that goes on from `start`."""
     X, y = data.X, data.y
-    rows = spread_rows(X, n_pseudo_points, rng)
+    n_different, sd = np.unique(X, axis=0).shape[0], np.std(X, axis=0)
+    if n_different < n_pseudo_points:
+        raise ValueError(
+            f"n_pseudo_points={n_pseudo_points}, but X has only {n_different} different rows."
+        )
+    rows = spread_rows(X / np.where(sd > 0, sd, 1.0), n_pseudo_points, rng)
     gp, _ = _process(X, kernel, X[rows], np.where(y[rows], 1.0, -1.0))
     points = {"pseudo_points": X[rows]}
     own = replace(settings, n_restarts=0, batch_size=None)
@@ -497,13 +483,7 @@ class ProcessEstimator(BaseEstimator):
             with ``multi_class="exact"`` `f` and `p` have a dimension ``category``.
         """
         X = self._checked(X)
-        seed = self._seed(random_state)
-        with self._progress():
-            stage("Draws")
-            trees = [
-                p.predict(X, draws=draws, chains=chains, random_seed=seed) for p in self._posteriors
-            ]
-        return self._by_class(trees)
+        return self._by_class(lambda x, **own: x.predict(X, **own), draws, chains, random_state)
 
     def to_datatree(self, draws: int = 1000, chains: int = 4, random_state: Any = None) -> DataTree:
         """Posterior at the training data, for ArviZ.
@@ -520,15 +500,16 @@ class ProcessEstimator(BaseEstimator):
             `SkewGPClassifier` has more than two.
         """
         check_is_fitted(self)
-        seed = self._seed(random_state)
+        return self._by_class(lambda x, **own: x.sample(**own), draws, chains, random_state)
+
+    def _by_class(
+        self, drawn: Callable[..., DataTree], draws: int, chains: int, random_state: Any
+    ) -> DataTree:
+        """Draws of each posterior, with a dimension of classes where there are several."""
+        own = {"draws": draws, "chains": chains, "random_seed": self._seed(random_state)}
         with self._progress():
             stage("Draws")
-            trees = [
-                p.sample(draws=draws, chains=chains, random_seed=seed) for p in self._posteriors
-            ]
-        return self._by_class(trees)
-
-    def _by_class(self, trees: list[DataTree]) -> DataTree:
+            trees = [drawn(x, **own) for x in self._posteriors]
         if len(trees) == 1:
             return trees[0]
         groups = {}

@@ -202,7 +202,7 @@ def cluster_centres(prior: "Prior", X: FloatArray, r: int) -> FloatArray:
     if distinct.shape[0] <= r:
         return part[np.unique(at, return_index=True)[1]]
     scaled = part[:, used] * scales[used]
-    first = _spread_rows(scaled, r, rng)
+    first = scaled[spread_rows(scaled, r, rng)]
     from scipy.cluster.vq import kmeans2  # a sixth of a second that few need
 
     _, label = kmeans2(scaled, first, iter=_ITERATIONS, minit="matrix", missing="warn")
@@ -212,8 +212,12 @@ def cluster_centres(prior: "Prior", X: FloatArray, r: int) -> FloatArray:
     return found
 
 
-def _spread_rows(rows: FloatArray, r: int, rng: np.random.Generator) -> FloatArray:
-    """Starts of k-means ("++"): each far from those before it; n r distances, SciPy's n r^2 / 2."""
+def spread_rows(rows: FloatArray, r: int, rng: np.random.Generator) -> IntArray:
+    """Numbers of rows far from each other, of which there are at least r different ones.
+
+    Each is drawn in proportion to its squared distance to those before it: starts of k-means++
+    (Arthur & Vassilvitskii 2007), by n r distances, where SciPy takes n r^2 / 2.
+    """
     chosen = [int(rng.integers(rows.shape[0]))]
     square = np.full(rows.shape[0], np.inf)
     for _ in range(1, r):
@@ -221,7 +225,7 @@ def _spread_rows(rows: FloatArray, r: int, rng: np.random.Generator) -> FloatArr
         np.minimum(square, np.einsum("ij,ij->i", off, off), out=square)
         shares = np.cumsum(square / square.sum())
         chosen.append(min(int(np.searchsorted(shares, rng.uniform())), rows.shape[0] - 1))
-    return rows[chosen]
+    return np.array(chosen)
 
 
 def column_scales(prior: "Prior", X: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -6,7 +6,7 @@ import pytest
 from scipy.optimize import rosen, rosen_der
 
 from pymc_skewgp._learn.coordinates import Point, Value
-from pymc_skewgp._learn.estimator import log_volume, spread_rows
+from pymc_skewgp._learn.estimator import log_volume
 from pymc_skewgp._learn.optimizers import (
     EvaluationLog,
     OptimizerSettings,
@@ -15,6 +15,7 @@ from pymc_skewgp._learn.optimizers import (
     newton,
 )
 from pymc_skewgp._learn.search import Part, random_batches, search
+from pymc_skewgp._posterior.features import spread_rows
 
 FREE = [(-np.inf, np.inf)] * 2
 SETTINGS = OptimizerSettings()
