@@ -29,6 +29,7 @@ from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._posterior import dask_blocks
 from pymc_skewgp._posterior import data_blocks as of_data
 from pymc_skewgp._posterior import features as bases
+from pymc_skewgp._posterior.blocks_at import deviations
 from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.fits import NOTHING_DRAWN, FunctionFit, refuse_method
 from pymc_skewgp._posterior.prior import DataSet, Features, Prior, between_functions, n_functions
@@ -307,14 +308,13 @@ class FiniteRankFit(FunctionFit):
 
     def _here(self, joint: bool, group: int) -> Regression:
         found = [self._there_of(part.X, part.n_functions, part.derivative) for part in self._parts]
-        variance = np.concatenate([part.variance for part in found])
-        solved = np.concatenate([part.solved for part in found], axis=1)
-        prior = np.einsum("ij,ij->j", solved, solved) + variance
-        if (variance > _NO_REST * prior).any():
+        centre, variance = (np.concatenate(x) for x in zip(*(y[:2] for y in found), strict=True))
+        solved: list[Any] = [part.solved for part in found]
+        of_data = sparse.hstack(solved, "csc") if sparse.issparse(solved[0]) else np.hstack(solved)
+        if (variance > _NO_REST * (deviations(of_data.T) ** 2 + variance)).any():
             raise ApproximationError(_NOT_GAUSSIAN)
-        centre = np.concatenate([part.centre for part in found])
         covariance = found[0].covariance if len(found) == 1 else None
-        return Regression(centre, variance, solved, covariance=covariance)
+        return Regression(centre, variance, of_data, covariance=covariance)
 
 
 def _are_rows(data: DataSet) -> bool:
@@ -412,6 +412,7 @@ class VecchiaFit(FiniteRankFit):
     """
 
     features: Any
+    _here = FiniteRankFit._here  # also where data are values
 
     def __init__(self, prior: Prior, features: Any, sets: tuple[DataSet, ...]) -> None:
         super().__init__(prior, features, sets)
@@ -476,15 +477,6 @@ class VecchiaFit(FiniteRankFit):
             bases.derivative_features(self.features.single, X, derivative)  # refuses
         phi, rest = self.features.single.at(X)
         return self._prior.mean(name, X), rest, phi.T
-
-    def _here(self, joint: bool, group: int) -> Regression:
-        found = [self._there_of(part.X, 1) for part in self._parts]
-        variance = np.concatenate([part.variance for part in found])
-        if variance.any():
-            raise ApproximationError(_NOT_GAUSSIAN)
-        centre = np.concatenate([part.centre for part in found])
-        solved: Any = [x.solved for x in found]
-        return Regression(centre, variance, sparse.hstack(solved, format="csc"))
 
 
 class VecchiaValues(VecchiaFit, FiniteRankValues):
