@@ -36,8 +36,8 @@ class NotDifferentiableError(ValueError):
     """A derivative was asked of a process whose kernel does not have it, or not for certain."""
 
 
-class NotConjugateError(ValueError):
-    """A variable is not a SkewGP whose only children are observations with a known likelihood.
+class _UnfitError(ValueError):
+    """A model is not of the form that is asked for.
 
     Parameters
     ----------
@@ -55,23 +55,12 @@ class NotConjugateError(ValueError):
         return type(self), (self.reason, self.remedy)
 
 
-class NotSitesError(ValueError):
-    """A likelihood is no product of functions of one predictor each, or not known to be one.
+class NotConjugateError(_UnfitError):
+    """A variable is not a SkewGP whose only children are observations with a known likelihood."""
 
-    Parameters
-    ----------
-    reason : str
-        What was found.
-    remedy : str
-        What to do.
-    """
 
-    def __init__(self, reason: str, remedy: str = "") -> None:
-        super().__init__(f"{reason} {remedy}".rstrip())
-        self.reason, self.remedy = reason, remedy
-
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.reason, self.remedy)
+class NotSitesError(_UnfitError):
+    """A likelihood is no product of functions of one predictor each, or not known to be one."""
 
 
 class ApproximationError(ValueError):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture, some_values
+from pymc_skewgp._observations.observations import places_of
 from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._validation import FloatArray, as_real_array
 
@@ -114,9 +115,7 @@ class NewRows:
         own = self._own(likelihood)
         table = np.column_stack(list(own.values()))
         each, which = np.unique(table, axis=0, return_inverse=True)
-        order = np.argsort(which.ravel(), kind="stable")
-        groups = np.split(order, np.cumsum(np.bincount(which.ravel()))[:-1])
-        for values, rows in zip(each.tolist(), groups, strict=True):
+        for values, rows in zip(each.tolist(), places_of(which.ravel()), strict=True):
             yield rows, of_new(likelihood).with_parameters(dict(zip(own, values, strict=True)))
 
     def _joined(

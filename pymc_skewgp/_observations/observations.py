@@ -103,9 +103,13 @@ def block_noise(S: Noise, largest: int) -> BlockNoise | None:
 
 def _blocks(S: Noise) -> list[IntArray]:
     """Rows of each block."""
-    n_blocks, block = connected_components(sparse.csr_array(S), directed=False)
-    order = np.argsort(block, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(block, minlength=n_blocks))[:-1])
+    return places_of(connected_components(sparse.csr_array(S), directed=False)[1].astype(np.intp))
+
+
+def places_of(labels: IntArray) -> list[IntArray]:
+    """Places of each label, of labels from 0 on that all occur."""
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(labels))[:-1])
 
 
 def blocks_of_noise(matrix: Any, rows: IntArray) -> FloatArray:
@@ -219,12 +223,15 @@ def stacked(parts: Sequence[Observations], sizes: Sequence[int] | None = None) -
     The parts' f are stacked likewise, and `sizes` are their lengths. Without it only the last may
     leave out values at its end.
     """
-    if len(parts) == 1:
-        return parts[0]
+    return parts[0] if len(parts) == 1 else joined(parts, _stacked_design(parts, sizes))
+
+
+def joined(parts: Sequence[Observations], A: Design) -> Observations:
+    """Rows of several parts, one part after the other, with the design of all of them."""
     names = ("a", "lower", "upper", "value")
-    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    A, S = _stacked_design(parts, sizes), stacked_noise([part.S for part in parts])
-    return Observations(A=A, S=S, **joined, log_constant=sum(part.log_constant for part in parts))
+    own = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    S, log_constant = stacked_noise([part.S for part in parts]), sum(x.log_constant for x in parts)
+    return Observations(A=A, S=S, **own, log_constant=log_constant)
 
 
 def as_matrix(A: Design, n_rows: int) -> Any:

@@ -194,9 +194,11 @@ def as_weights(name: str, value: ArrayLike, n: int) -> IntArray:
 
 
 def weighted_observations(
-    likelihood: base.Likelihood, y: base.Data, n: int, weights: IntArray
+    likelihood: base.Likelihood, y: base.Data, n: int, weights: IntArray | None
 ) -> Observations:
-    """Rows of observations that were made so often each, of f at `n` rows of X."""
+    """Rows of observations that were made so often each, or once, of f at `n` rows of X."""
+    if weights is None:
+        return likelihood.observations(y, n)
     index = np.repeat(np.arange(len(y)), weights)
     known, repeated = likelihood.of_observations(index, y), y[index]
     if likelihood.y_dim != "obs_id":  # the rows of X are items, which stay as they are

@@ -348,6 +348,65 @@ def refuse_other_probabilities(probs: FloatArray, given: object) -> None:
         )
 
 
+class PredictedGroups:
+    """Functions and what likelihoods predict at t new rows: arrays, dimensions and coordinates.
+
+    Parameters
+    ----------
+    sets : tuple of DataSet
+        Of nothing but a function it is empty.
+    new : NewRows
+    probs : ndarray or None
+        Of the quantiles.
+    """
+
+    def __init__(self, sets: DataSets, new: NewRows, probs: FloatArray | None) -> None:
+        self._k = k = n_functions(sets) if sets else 1
+        widest = [x.likelihood for x in sets if x.values.n_functions == k > 1]
+        self._point = ["pred_id", *(x.function_dim for x in widest[:1])]
+        self.shape = (new.size,) if k == 1 else (new.size, k)
+        self._dims = {"X": ["pred_id", "feature"]}
+        features = sets[0].features if sets else np.arange(new.X.shape[1])
+        self._coords: dict[str, Any] = {"pred_id": np.arange(new.size), "feature": features}
+        self._coords["pred_id_other"] = self._coords["pred_id"]
+        if probs is not None:
+            self._coords["quantile"] = probs
+        self._drawn: dict[str, Any] = {}
+        self._summary: dict[str, Any] = {}
+        self._groups = {"predictions": self._drawn, "predictions_summary": self._summary}
+        self._groups["predictions_constant_data"] = {"X": new.X}
+
+    def own(self, f: FloatArray, data: DataSet) -> FloatArray:
+        """Draws of the functions that one of the data has, of draws of shape (..., *shape)."""
+        k = data.values.n_functions
+        return f if k == self._k else f[..., 0] if k == 1 else f[..., :k]
+
+    def add(
+        self, drawn: Mapping[str, Any], summary: Mapping[str, Any], data: DataSet | None = None
+    ) -> None:
+        """What is drawn and what is known of it, of the functions or under one likelihood."""
+        for group, found in ((self._drawn, drawn), (self._summary, summary)):
+            for name, x in found.items():
+                plain = name.removesuffix("_se")
+                first, dims, named = [], self._point, name
+                if plain.endswith("_quantile"):
+                    first, plain = ["quantile"], plain.removesuffix("_quantile")
+                if data is not None:
+                    further = data.likelihood.predicted_dims.get(plain, ())
+                    dims, named = (
+                        ["pred_id", *(own_dim(data, d) for d in further)],
+                        data.named(name),
+                    )
+                group[named], self._dims[named] = x, [*first, *dims]
+        if data is not None:
+            self._coords |= own_coords(data)
+
+    def tree(self, attrs: dict[str, Any]) -> DataTree:
+        """All of it, but for groups that are empty."""
+        groups = {name: group for name, group in self._groups.items() if group}
+        return as_datatree(groups, dims=self._dims, coords=self._coords, attrs=attrs)
+
+
 def predictions_tree(
     sets: DataSets,
     new: NewRows,
@@ -358,56 +417,30 @@ def predictions_tree(
     attrs: dict[str, Any],
 ) -> DataTree:
     """Summaries at t new points and, where given, draws f of shape (chain, draw, t K)."""
-    k, t, X = n_functions(sets), new.size, new.X
-    widest = next(data for data in sets if data.values.n_functions == k)
-    point = ["pred_id"] if k == 1 else ["pred_id", widest.likelihood.function_dim]
-    shape = (t,) if k == 1 else (t, k)
-    names = ("f_mean", "f_sd", "f_skewness")
+    groups = PredictedGroups(sets, new, probs)
+    names, shape = ("f_mean", "f_sd", "f_skewness"), groups.shape
     summary = dict(zip(names, (x.reshape(shape) for x in marginals.moments), strict=True))
     errors = (x.reshape(shape) for x in marginals.moment_errors)
     summary |= {f"{name}_se": x for name, x in zip(names, errors, strict=True)}
-    dims = {"f": point, "X": ["pred_id", "feature"], **dict.fromkeys(summary, point)}
     if probs.size:
         quantiles = marginals.quantile(probs)
         for name, x in (("", quantiles), ("_se", marginals.quantile_errors(quantiles))):
             summary[f"f_quantile{name}"] = x.reshape(probs.size, *shape)
-            dims[f"f_quantile{name}"] = ["quantile", *point]
-    coords: dict[str, Any] = {
-        "pred_id": np.arange(t),
-        "pred_id_other": np.arange(t),
-        "quantile": probs,
-        "feature": sets[0].features,
-    }
-    groups: dict[str, dict[str, Any]] = {}
     if f is not None:
         f = f.reshape(*f.shape[:2], *shape)
-        groups["predictions"] = {"f": f}
+    groups.add({} if f is None else {"f": f}, summary)
     for data in sets:
-        likelihood, own_k = data.likelihood, data.values.n_functions
-        mixture = marginals.first_functions(own_k)
+        likelihood = data.likelihood
+        mixture, draws = marginals.first_functions(data.values.n_functions), {}
         found = new.summary(likelihood, mixture)
         if f is not None:
-            drawn = f if own_k == k else f[..., 0] if own_k == 1 else f[..., :own_k]
-            found |= new.joint(likelihood, drawn, mixture)
-            draws = new.draws(likelihood, drawn, rng)
-            groups["predictions"] |= {data.named(name): x for name, x in draws.items()}
-        else:
-            draws = {}
-        summary |= {data.named(name): x for name, x in found.items()}
+            own = groups.own(f, data)
+            found |= new.joint(likelihood, own, mixture)
+            draws = new.draws(likelihood, own, rng)
         if probs.size:
-            for name, x in new.quantiles(likelihood, mixture, probs).items():
-                summary[data.named(name)] = x
-                dims[data.named(name)] = ["quantile", "pred_id"]
-        for name in (*found, *draws):
-            further = likelihood.predicted_dims.get(name.removesuffix("_se"), ())
-            dims[data.named(name)] = ["pred_id", *(own_dim(data, dim) for dim in further)]
-        coords |= own_coords(data)
-    return as_datatree(
-        {**groups, "predictions_summary": summary, "predictions_constant_data": {"X": X}},
-        dims=dims,
-        coords=coords,
-        attrs=attrs,
-    )
+            found |= new.quantiles(likelihood, mixture, probs)
+        groups.add(draws, found, data)
+    return groups.tree(attrs)
 
 
 def by_function(f: FloatArray, data: DataSet) -> FloatArray:

@@ -427,10 +427,7 @@ class DataSet(NamedTuple):
 
     def rows(self) -> Observations:
         """What is observed, in rows."""
-        known, n = self.likelihood, self.X.shape[0]
-        if self.weights is None:
-            return known.observations(self.y, n)
-        return weighted_observations(known, self.y, n, self.weights)
+        return weighted_observations(self.likelihood, self.y, self.X.shape[0], self.weights)
 
     def part(self, index: IntArray) -> "DataSet":
         """Some rows of data that are about one row of X each."""

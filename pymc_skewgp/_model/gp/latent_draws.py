@@ -28,7 +28,7 @@ from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.comparisons import with_error_of_shares
 from pymc_skewgp._observations.likelihood import as_inputs
 from pymc_skewgp._observations.new_rows import NewRows, RowNumbers, as_new_rows
-from pymc_skewgp._observations.observations import stacked
+from pymc_skewgp._observations.observations import places_of, stacked
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior import output
 from pymc_skewgp._posterior.conditioning import Conditioning, process_given
@@ -40,7 +40,7 @@ from pymc_skewgp._posterior.output import (
     deviation,
     summary_of_draws,
 )
-from pymc_skewgp._posterior.prior import DataSet, n_functions, sites_of, units_of
+from pymc_skewgp._posterior.prior import DataSet, sites_of, units_of
 from pymc_skewgp._sun.parameters import SunParameters, draws_beyond
 from pymc_skewgp._validation import FloatArray, as_count
 
@@ -136,8 +136,7 @@ class DrawFunction:
         flat = [value.reshape(size, -1).astype(np.float64) for value in self._values]
         table = np.concatenate([np.zeros((size, 1)), *flat], axis=1)
         _, which = np.unique(table, axis=0, return_inverse=True)
-        order = np.argsort(which.ravel(), kind="stable")
-        groups = np.split(order, np.cumsum(np.bincount(which.ravel()))[:-1])
+        groups = places_of(which.ravel())
         for group in steps(groups, stage, len(groups)):
             index = np.unravel_index(group, self.shape)
             first = tuple(int(i[0]) for i in index)
@@ -200,8 +199,7 @@ def latent_tree(
 ) -> DataTree:
     """The variables of `trace` with the draws, replicated data, log likelihoods and predictions."""
     if not sets:  # nothing but f at new rows
-        tree = DataTree.from_dict(new_rows_groups(sets, drawn, drawn.f, rng))
-        return _with_trace(tree, trace)
+        return _with_trace(new_rows_tree(sets, drawn, drawn.f, rng), trace)
     found = output.DataGroups.of(sets)
     found.groups["sample_stats"]["relative_ess"] = drawn.relative_ess
     rows = {data.named("obs_id") for data in sets}.intersection(trace.variables)
@@ -221,8 +219,8 @@ def latent_tree(
         found.add_draws(sets, drawn.f, drawn.name, of_each)
         start = sum(data.values.size for data in sets)
     tree = found.tree({"method": "twisted"})
-    for name, dataset in new_rows_groups(sets, drawn, drawn.f[..., start:], rng).items():
-        tree[name] = DataTree(dataset)
+    if drawn.new is not None:
+        tree.update(new_rows_tree(sets, drawn, drawn.f[..., start:], rng).children)
     return _with_trace(tree, trace)
 
 
@@ -239,55 +237,24 @@ def _with_trace(tree: DataTree, trace: Dataset) -> DataTree:
 # What likelihoods predict at new rows, for draws of functions there.
 
 
-def new_rows_groups(
+def new_rows_tree(
     sets: DataSets, drawn: LatentDraws, f: FloatArray, rng: np.random.Generator
-) -> dict[str, Dataset]:
-    """Predictions, their summaries if these are wanted, and inputs; nothing without new rows.
+) -> DataTree:
+    """Predictions, their summaries if these are wanted, and inputs.
 
     `f` has shape (chain, draw, t K); without `sets` nothing is predicted but f.
     """
-    new = drawn.new
-    if new is None:
-        return {}
-    k = n_functions(sets) if sets else 1
-    point = ["pred_id"]
-    coords: dict[str, Any] = {"pred_id": np.arange(new.size)}
-    coords |= {
-        "pred_id_other": coords["pred_id"],
-        "feature": sets[0].features if sets else np.arange(new.X.shape[1]),
-    }
-    if k > 1:
-        widest = next(data for data in sets if data.values.n_functions == k)
-        point.append(widest.likelihood.function_dim)
-        f = f.reshape(*f.shape[:2], -1, k)
-    values: dict[str, Any] = {drawn.name: f}
-    summary: dict[str, Any] = {}
-    dims = {drawn.name: point, "X": ["pred_id", "feature"]}
-    if drawn.probs is not None:
-        summary |= summary_of_draws(drawn.name, f, drawn.probs, skewness=True)
-        dims |= {name: _with_quantiles(name, point) for name in summary}
-        coords["quantile"] = drawn.probs
+    new, probs = drawn.new, drawn.probs
+    assert new is not None
+    groups = output.PredictedGroups(sets, new, probs)
+    f = f.reshape(*f.shape[:2], *groups.shape)
+    known = {} if probs is None else summary_of_draws(drawn.name, f, probs, skewness=True)
+    groups.add({drawn.name: f}, known)
     for i, data in enumerate(sets):
-        own_k = data.values.n_functions
-        own = f if own_k == k else f[..., 0] if own_k == 1 else f[..., :own_k]
+        own = groups.own(f, data)
         each = _by_likelihood(drawn, i, own, lambda likelihood, x: new.draws(likelihood, x, rng))
-        own_averages = {} if drawn.probs is None else _averages(drawn, i, own, each, drawn.probs)
-        for name in (*each, *own_averages):
-            plain = name.removesuffix("_se")
-            further = data.likelihood.predicted_dims.get(plain.removesuffix("_quantile"), ())
-            own_dims = ["pred_id", *(output.own_dim(data, dim) for dim in further)]
-            dims[data.named(name)] = _with_quantiles(name, own_dims)
-        values |= {data.named(name): x for name, x in each.items()}
-        summary |= {data.named(name): x for name, x in own_averages.items()}
-        coords |= output.own_coords(data)
-    groups = {"predictions": values, "predictions_constant_data": {"X": new.X}}
-    if summary:
-        groups["predictions_summary"] = summary
-    return {name: output.named_dataset(name, x, dims, coords) for name, x in groups.items()}
-
-
-def _with_quantiles(name: str, dims: list[str]) -> list[str]:
-    return ["quantile", *dims] if name.removesuffix("_se").endswith("_quantile") else dims
+        groups.add(each, {} if probs is None else _averages(drawn, i, own, each, probs), data)
+    return groups.tree({})
 
 
 def _averages(
@@ -685,12 +652,8 @@ def continue_latent(gp: Any, idata: DataTree, known: FunctionAt, wanted: Wanted)
     trace = posterior_draws(idata)
     values = values_of(trace, known.f.name)
     _refuse_other_inputs(known, values)
-    with data_as_sampled(idata, [known.f]):
-        joint = process.process_at(gp, [known.X, new.X], known.jitter)
-        drawn = _drawn(trace, joint, values, wanted)
-    nothing = np.zeros(drawn.shape[:2])
-    found = LatentDraws(name, drawn, nothing, nothing, new, False, wanted.probs)
-    return latent_tree(trace, (), found, wanted.rng)
+    joint = process.process_at(gp, [known.X, new.X], known.jitter)
+    return _continued(trace, joint, values, wanted, name)
 
 
 def continue_with_data(gp: Any, idata: DataTree, data: DataOfModel, wanted: Wanted) -> DataTree:
@@ -699,19 +662,15 @@ def continue_with_data(gp: Any, idata: DataTree, data: DataOfModel, wanted: Want
     assert new is not None
     trace = posterior_draws(idata)
     latent = LatentGivenData(gp, data, None)
-    names = [x.named(wanted.name or "f") for x in latent.sets]
     shape = trace.sizes["chain"], trace.sizes["draw"]
-    values = np.concatenate([values_of(trace, x).reshape(*shape, -1) for x in names], axis=2)
+    each = [values_of(trace, x.named(wanted.name or "f")) for x in latent.sets]
+    values = np.concatenate([x.reshape(*shape, -1) for x in each], axis=2)
     kinds = data.known()
     k = max(x.n_functions for x in kinds)
     parts = [*data.values(kinds), process.ValuesAt(new.X, k)]
     coregion = process.as_coregion_graph(data.coregion, k)
     joint = process.process_of_values(gp, parts, _JITTER, coregion)
-    drawn = _drawn(trace, joint, values, wanted)
-    nothing = np.zeros(shape)
-    likelihoods = latent.likelihoods(trace)
-    found = LatentDraws("f", drawn, nothing, likelihoods, new, False, wanted.probs)
-    return latent_tree(trace, latent.sets, found, wanted.rng)
+    return _continued(trace, joint, values, wanted, "f", latent)
 
 
 def has_functions(idata: Any, data: DataOfModel, name: str | None) -> bool:
@@ -727,18 +686,27 @@ def has_functions(idata: Any, data: DataOfModel, name: str | None) -> bool:
     return True
 
 
-def _drawn(trace: Dataset, joint: Any, values: FloatArray, wanted: Wanted) -> FloatArray:
+def _continued(
+    trace: Dataset,
+    joint: Any,
+    values: FloatArray,
+    wanted: Wanted,
+    name: str,
+    latent: LatentGivenData | None = None,
+) -> DataTree:
     """The last values of a process given the first, (chain, draw, n), for each draw."""
-    function = DrawFunction(trace, list(joint))
     parts = []
-    for index, arrays in function.each_distinct("Drawing f at new inputs"):
+    for index, arrays in DrawFunction(trace, list(joint)).each_distinct("Drawing f at new inputs"):
         with no_warnings():  # of the jitter that f at one of the data needs
             sun = SunParameters(*arrays)
             parts.append((index, draws_beyond(sun, values[index], wanted.rng)))
-    found = np.empty((*values.shape[:2], parts[0][1].shape[1]))
+    f = np.empty((*values.shape[:2], parts[0][1].shape[1]))
     for index, x in parts:
-        found[index] = x
-    return found
+        f[index] = x
+    nothing = np.zeros(f.shape[:2])
+    sets, kinds = ((), nothing) if latent is None else (latent.sets, latent.likelihoods(trace))
+    drawn = LatentDraws(name, f, nothing, kinds, wanted.new, False, wanted.probs)
+    return latent_tree(trace, sets, drawn, wanted.rng)
 
 
 def _refuse_other_inputs(known: FunctionAt, values: FloatArray) -> None:

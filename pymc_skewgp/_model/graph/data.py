@@ -27,9 +27,9 @@ from pymc_skewgp._observations.binary import BinomialProbit, logistic_with_slope
 from pymc_skewgp._observations.classes import MultinomialProbit, Softmax
 from pymc_skewgp._observations.likelihood import Data, Likelihood, as_derivative
 from pymc_skewgp._observations.observations import Observations, as_matrix, equal_rows
-from pymc_skewgp._observations.weighted import Weighted, as_weights, weighted_observations
+from pymc_skewgp._observations.weighted import Weighted, weighted_observations
 from pymc_skewgp._posterior.data_blocks import Arrays, RowTable
-from pymc_skewgp._posterior.prior import as_likelihood
+from pymc_skewgp._posterior.prior import DataSet, as_likelihood
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
 
@@ -155,13 +155,8 @@ class KnownData(Known):
 
     def _observations(self, likelihood: Likelihood, y: Data, chosen: NDArray[Any]) -> Observations:
         """Rows of some of the data under `likelihood`, with numbers as its parameters."""
-        n = chosen.size
-        if self.weights is None:
-            return likelihood.observations(y, n)
-        whole = n == self.X.shape[0]
-        return weighted_observations(
-            likelihood, y, n, self.weights if whole else self.weights[chosen]
-        )
+        weights = None if self.weights is None else self.weights[chosen]
+        return weighted_observations(likelihood, y, chosen.size, weights)
 
     @cached_property
     def whole(self) -> RowTable:
@@ -297,11 +292,10 @@ def known_data(
                 )
     if isinstance(known, MultinomialProbit):  # a part of the data may lack a class
         known = replace(known, n_classes=known.n_functions(data))
-    if weights is None:
-        return KnownData(X, data, known, random)
-    if not known.has_data:
-        raise ValueError(f"weights are of data, and {known!r} has none: leave them out.")
-    return KnownData(X, data, known, random, as_weights("weights", weights, len(data)))
+    own = DataSet("", X, data, known)
+    return KnownData(
+        X, data, known, random, None if weights is None else own.weighted(weights).weights
+    )
 
 
 def _with_numbers(likelihood: Likelihood, random: dict[str, Any], y: Any) -> Likelihood:

@@ -278,13 +278,10 @@ def _joined(blocks: list[row.Observations], size: int) -> row.Observations:
         return row.intervals(nothing, nothing, nothing)
     if len(blocks) == 1:
         return blocks[0]
-    columns = zip(*((y.a, y.lower, y.upper, y.value) for y in blocks), strict=True)
-    a, lower, upper, value = (np.concatenate(x) for x in columns)
-    noise = row.stacked_noise([y.S for y in blocks])
     designs = [row.as_matrix(y.A, size) for y in blocks]
     dense = all(isinstance(A, np.ndarray) for A in designs)
     A = np.vstack(designs) if dense else vstack([csr_array(A) for A in designs], format="csr")
-    return row.Observations(A, a, noise, lower, upper, value)
+    return row.joined(blocks, A)
 
 
 def with_values(
