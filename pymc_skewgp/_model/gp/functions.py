@@ -339,26 +339,6 @@ def pair_covariance(cov_func: Any, X: Any, Xs: Any) -> Any:
     return vectorize_graph(single, {one: X[:, None], other: Xs[:, None]})
 
 
-def spectral_features(
-    cov_func: Any,
-    X: Any,
-    half_width: Any,
-    m: tuple[int, ...],
-    derivative: tuple[int, int] | None = None,
-) -> Any:
-    """Eigenfunctions at centred active columns, times the root of the spectral density.
-
-    Or a derivative of them, of which the sine in one column is replaced: (column, order).
-
-    Raises
-    ------
-    ApproximationError
-        For a kernel that has no spectral density.
-    """
-    basis = spectral_basis(X, half_width, m, *derivative or (0, 0))
-    return basis * pt.sqrt(spectral_density(cov_func, half_width, m))
-
-
 def spectral_basis(
     X: Any, half_width: Any, m: tuple[int, ...], column: int = 0, order: int = 0
 ) -> Any:
@@ -562,7 +542,8 @@ class ArrayCovariance(_OfArrays):
 
         def graph() -> tuple[list[Any], Any]:
             left, width = _inputs("X", d), pt.vector("half_width", shape=(d,))
-            return [left, width], spectral_features(self._given, left, width, m, derivative)
+            basis = spectral_basis(left, width, m, *derivative or (0, 0))
+            return [left, width], basis * pt.sqrt(spectral_density(self._given, width, m))
 
         return self._at(("spectral", d, m, derivative), graph, X, half_width)
 
