@@ -100,12 +100,6 @@ def test_errors_are_honest():
         assert ratio == pytest.approx(1.0, abs=0.35)
 
 
-def test_effective_sample_size():
-    """Of an autoregression: (1 - rho) / (1 + rho) of the draws; bulk sizes of 100 points to 5 %."""
-    at = DrawnMarginals(chains(0.6, (4, 2000, 100)))
-    assert at.ess.mean() == pytest.approx(8000 * 0.4 / 1.6, rel=0.05)
-
-
 class TestNames:
     def test_any_order_of_dimensions(self):
         draws = np.random.default_rng(0).normal(size=(2, 10, 3))
