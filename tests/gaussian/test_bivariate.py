@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import finite_difference
 from scipy.stats import multivariate_normal
 
 from pymc_skewgp._errors import JitterWarning, NotPositiveDefiniteError
@@ -152,14 +151,6 @@ def test_moments_against_a_tensor_rule(lower, upper, cov):
     np.testing.assert_allclose(moments.mean, exact[1], rtol=1e-11)
     np.testing.assert_allclose(moments.cov, exact[2], atol=1e-11 * exact[2].max())
     np.testing.assert_allclose(moments.third, exact[3], atol=1e-10 * np.abs(exact[3]).max())
-
-
-def test_moments_are_derivatives_of_the_log_probability():
-    cov, lower = np.array([[1.0, -0.4], [-0.4, 0.8]]), np.array([20.0, -1.0])
-    moments = bivariate_truncated_moments(lower, None, cov)
-    # E u = cov s, s_i = -d log P / d low_i. Differences: round-off 1e-13/h, truncation h^4.
-    s = -finite_difference(lambda a: bivariate_log_prob(a, None, cov), lower, h=2e-3)
-    np.testing.assert_allclose(moments.mean, cov @ s, rtol=1e-9)
 
 
 def test_singular_and_indefinite_covariances():

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from likelihood_oracles import function_grid
 from scipy.linalg import block_diag
 
 from pymc_skewgp._errors import JitterWarning, NotPositiveDefiniteError
@@ -68,15 +67,6 @@ def test_sites_agree_with_the_inverse(seed, r, scales):
         # (G + T^-1)^-1 = T - T S T, entries up to the size of T; T S T cancels at strong sites.
         precision = np.diag(tau) - covariance * np.outer(tau, tau)
         np.testing.assert_allclose(form.site_precision(tau), precision, atol=1e-8 * largest)
-
-
-def test_log_constant_is_the_gaussian_integral():
-    """Against quadrature over u in two dimensions, not against another formula."""
-    matrix = np.array([[1.5, 0.6], [0.6, 0.8]])
-    tau, nu = np.array([0.7, 2.0]), np.array([0.4, -1.1])
-    grid = function_grid(np.zeros(2), matrix, lambda u: -0.5 * u**2 @ tau + u @ nu)
-    product = DenseCovariance(matrix).site_product(tau, nu)
-    assert product.log_constant == pytest.approx(grid.log_evidence, abs=1e-10)
 
 
 @pytest.mark.parametrize("weak", [0.0, 1e-14])
