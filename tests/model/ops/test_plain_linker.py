@@ -254,16 +254,6 @@ def test_other_constants_and_types_have_their_own(other):
     np.testing.assert_array_equal(second(at), np.ones(at.size) * other.get("factor", 2.0))
 
 
-def test_order_of_inputs_counts():
-    def difference(swapped):
-        a, b = pt.dvector("a"), pt.dvector("b")
-        return plain_function([b, a] if swapped else [a, b], a - b)
-
-    one, two = np.ones(1), np.full(1, 3.0)
-    assert difference(False)(one, two) == -2.0
-    assert difference(True)(one, two) == 2.0
-
-
 def test_random_variables_are_replaced():
     with pm.Model():
         values = [pm.Normal(name) for name in ("a", "b")]

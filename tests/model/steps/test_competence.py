@@ -17,7 +17,6 @@ from pymc_skewgp._errors import NotConjugateError, NotConjugateWarning, no_warni
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.gp.skewgp import SkewGP
-from pymc_skewgp._model.graph.analysis import blocks_under_rows_or_sites
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 
@@ -279,15 +278,3 @@ def test_refusals():
             ConjugateStep([g])
         with pytest.warns(NotConjugateWarning, match="g as it stands"):
             assert assigned(model) == {"f": "ConjugateStep", "g": "NUTS"}
-
-
-def test_a_potential_keeps_an_effect_out_of_the_block_of_a_function():
-    """The block of a SkewGP has no place for it: it would be left out of the density."""
-    with pm.Model() as model:
-        f = SkewGP(cov_func=pm.gp.cov.ExpQuad(1, 1.0)).prior("f", np.arange(4.0)[:, None])
-        b = pm.Normal("b", shape=4)
-        pm.Potential("sum", -50.0 * (b.sum() - 2.0) ** 2)
-        pm.Poisson("y", pm.math.exp(f + b), observed=[1, 0, 2, 3])
-    (block,) = blocks_under_rows_or_sites(model)
-    assert [x.name for x in block.members] == ["f"]
-    assert "sum" not in block.below
