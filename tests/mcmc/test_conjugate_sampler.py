@@ -15,7 +15,7 @@ import pytest
 from mcmc_models import Density, X, draw_prior, labelled, normal_prior, prior_at
 from oracles import ou_probit_marginals, probit_posterior_quadrature
 from scipy.special import log_ndtr, ndtr
-from scipy.stats import ks_2samp, kstest, norm
+from scipy.stats import ks_2samp, kstest, multivariate_normal, norm
 
 from pymc_skewgp._gaussian.escalation import Rung, SamplerSettings
 from pymc_skewgp._mcmc import site_chain as conjugate
@@ -315,6 +315,46 @@ def start(s=1, seed=3):
     density = density_of(s, sign)
     target = Augmentation(density(theta)[0])
     return density, target, target.rows_given(f, rng)[0], theta
+
+
+def test_slices_against_a_grid():
+    """p(theta | u) on a grid of one coordinate, the others fixed, normal density by numpy alone."""
+    density, target, u, theta = start()
+    along = Changed(density, lambda inner, v: inner(np.array([v[0], *theta[1:]])))
+    bounded = np.where(np.isfinite(target.lower), target.lower, target.upper)
+    rows = u - bounded
+    path, u_end, target_end, _ = walk(along, target, u, theta[:1], 1000, tune=True)
+    bounded = np.where(np.isfinite(target_end.lower), target_end.lower, target_end.upper)
+    np.testing.assert_allclose(u_end - bounded, rows, rtol=1e-12)
+    grid = np.linspace(-2.5, 2.5, 400)
+    log_p = []
+    for value in grid:
+        model, log_rest = density(np.array([value, *theta[1:]]))
+        other = Augmentation(model)
+        bounded = np.where(np.isfinite(other.lower), other.lower, other.upper)
+        log_p.append(log_rest + multivariate_normal.logpdf(bounded + rows, cov=other.cov.matrix))
+    p = np.exp(np.array(log_p) - max(log_p))
+    cdf = np.cumsum(p) / p.sum()
+    # Slices of a unimodal density leave little correlation: every fourth draw, p = 1e-5.
+    uniform = np.interp(path[::4, 0], grid, cdf)
+    assert kstest(uniform, "uniform").pvalue > 1e-5
+
+
+def test_sweeps_of_slices_keep_an_exponential_density():
+    """While widths are learnt and after: under its square, say, the mean would be a half."""
+
+    def locate(x):
+        return slices.Place(x, -x[0] if x[0] >= 0.0 else -np.inf)
+
+    rng, state = np.random.default_rng(0), slices.init(np.ones(1))
+    here = locate(state.values)
+    for tune in (True, False):
+        move, path = slices.SliceMove(locate, tune), []
+        for _ in range(3000):
+            here, state = move.sweep(here, state, rng)
+            path.append(here.values[0])
+        # One in ten is nearly independent of the last.
+        assert kstest(path[::10], "expon").pvalue > 1e-5
 
 
 def test_axes_are_learnt_while_tuning_only():
