@@ -81,14 +81,6 @@ def test_gaussians(name):
     assert (np.abs(left.mean(axis=0)) < 5 * np.sqrt(conditional.diagonal() / 1000)).all()
 
 
-def test_options_of_a_chain():
-    """They are those of `sample`."""
-    given = problem(draws=20, options={"thin": 3})
-    f = given.posterior.sample(20, 4, "lin_ess", 3, thin=3)["posterior"]["f"]
-    np.testing.assert_array_equal(METHODS["lin_ess"](given).tree["posterior"]["f"], f)
-    assert not np.isin(f, given.posterior.sample(20, 4, "lin_ess", 3)["posterior"]["f"]).all()
-
-
 class TestFromDraws:
     """Of draws that are given: predictions are GP regression on them."""
 

@@ -26,9 +26,7 @@ from pymc_skewgp._diagnostics.sbc import draw_prior
 SIZE = 1e-4
 N = 25
 X = np.linspace(-2.5, 2.5, N)[:, None]
-DESIGN = np.random.default_rng(18)  # of what is compared with what, and with how much noise
-
-SIGMA = DESIGN.uniform(0.2, 1.0, N)
+SIGMA = np.random.default_rng(18).uniform(0.2, 1.0, N)
 PAIRS = sets(N, 2)
 
 
@@ -46,58 +44,11 @@ def of_row(case):
     return Case(case.kind(**arguments), partial(case.draw, **arguments), case.data(N))
 
 
-# Groups of three labels at neighbouring places, or of the last one alone.
-SHARED = np.where(np.arange(N)[:, None] // 3 == np.arange(N) // 3, 0.7, 0.0) + 0.3 * np.eye(N)
-
-
-def labels_that_share_noise(f, rng):
-    return (f + rng.multivariate_normal(np.zeros(N), SHARED) > 0).astype(int)
-
-
-def values(f, rng):
-    return f + SIGMA * rng.standard_normal(f.shape)
-
-
-def bounds(f, rng):
-    """Every third value as it is, of the others the whole numbers next to it."""
-    value = f + 0.5 * rng.standard_normal(f.shape)
-    seen = np.arange(f.size) % 3 == 0
-    low, high = np.where(seen, value, np.floor(value)), np.where(seen, value, np.ceil(value))
-    return np.column_stack([low, high])
-
-
-def duels_of_fixed_items(f, rng):
-    """Each item has one utility, in all its duels."""
-    found = f + 0.6 * rng.standard_normal(N)
-    return np.where((found[PAIRS[:, 0]] > found[PAIRS[:, 1]])[:, None], PAIRS, PAIRS[:, ::-1])
-
-
-NOISES = np.array([[1.0, 0.4, 0.0], [0.4, 0.8, -0.3], [0.0, -0.3, 1.5]])
-
-
-def classes_of_correlated_noise(f, rng):
-    return (f + rng.multivariate_normal(np.zeros(3), NOISES, N)).argmax(axis=1)
-
-
 # A likelihood to a power generates no data, and a constraint has none.
 CASES = {
     name: of_row(case)
     for name, case in likelihood_cases.CASES.items()
     if name not in ("Weighted", "Constraint")
-} | {
-    "BernoulliProbit: shared noise": Case(
-        likelihoods.BernoulliProbit(noise_cov=SHARED), labels_that_share_noise
-    ),
-    "Gaussian": Case(likelihoods.Gaussian(SIGMA), values),
-    "CensoredGaussian: bounds": Case(likelihoods.CensoredGaussian(0.5), bounds, np.zeros((N, 2))),
-    "Preference: noise of items": Case(
-        likelihoods.Preference(0.6, noise="item"),
-        duels_of_fixed_items,
-        np.sort(PAIRS, axis=1),  # no winners in a circle
-    ),
-    "MultinomialProbit: correlated noise": Case(
-        likelihoods.MultinomialProbit(noise_cov=NOISES), classes_of_correlated_noise
-    ),
 }
 
 

@@ -15,7 +15,7 @@ from scipy.stats import kstest
 
 import pymc_skewgp as sg
 from pymc_skewgp import SkewGP, sbc
-from pymc_skewgp._diagnostics.approximations import METHODS, Problem
+from pymc_skewgp._diagnostics.approximations import METHODS
 
 X = np.linspace(-2.0, 2.0, 8)[:, None]
 SIZE = 1e-3
@@ -157,20 +157,3 @@ class TestErrors:
     def test_options(self, options, error, message):
         with pytest.raises(error, match=message):
             sbc(process(), X, **options)
-
-
-def test_a_problem_has_the_labels_of_its_simulation():
-    """Labels follow Phi(f): what a method is given, against what the truth says of it."""
-    seen = []
-
-    def watch(problem: Problem):
-        seen.append(problem)
-        return METHODS["ep"](problem)
-
-    run(process(), watch, 100)
-    labels = np.array([problem.labels for problem in seen])
-    assert set(np.unique(labels)) == {0, 1}
-    # Half of all labels are 1; those of one function go together: 5 standard errors of 100.
-    assert abs(labels.mean() - 0.5) < 5 * 0.5 / np.sqrt(100)
-    assert len({problem.seed for problem in seen}) == 100
-    assert all((problem.chains, problem.draws) == (1, 99) for problem in seen)

@@ -1,8 +1,5 @@
 """Log probabilities of rectangles and their gradients against exact oracles."""
 
-import threading
-import warnings
-
 import numpy as np
 import pytest
 from oracles import (
@@ -328,19 +325,3 @@ class TestBadInput:
             log_prob_and_gradient([0, 0], [1, 1], np.eye(2), method="laplace")
         with pytest.raises(ValueError, match="n_draws must be at least 1"):
             log_prob_and_gradient([0, 0], [1, 1], np.eye(2), n_draws=0)
-
-
-def test_threads_do_not_disturb_the_filters_of_warnings():
-    singular = np.ones((6, 6))
-
-    def work():
-        for _ in range(5):
-            log_prob_and_gradient([0.0] * 6, [INF] * 6, singular, n_draws=16)
-
-    before = list(warnings.filters)
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert list(warnings.filters) == before

@@ -127,20 +127,6 @@ def test_values_with_shared_noise():
     assert (np.abs(drawn.mean(0) - mean) < 5 / np.sqrt(1000)).all()
 
 
-def test_shared_noise_that_is_learnt():
-    y = np.random.default_rng(0).normal(size=12)
-    with pm.Model() as model:
-        mu = pm.Normal("mu", 0.0, 1.0)
-        s = pm.HalfNormal("s", 1.0)
-        pm.MvNormal("y", mu * np.ones(12), cov=s**2 * (np.eye(12) + 0.3), observed=y)
-    fit = sg.find_hyperparameters(model, random_seed=0, progressbar=False)
-    s = np.linspace(0.3, 3.0, 2001)
-    cov = [1.0 + x**2 * (np.eye(12) + 0.3) for x in s]
-    total = [multivariate_normal(cov=c).logpdf(y) for c in cov] + norm.logpdf(s)
-    # The grid, and a search that ends where a step gains less than 2e-4 nats.
-    assert abs(fit.point["s"] - s[np.argmax(total)]) < 0.01
-
-
 def test_values_alone():
     """`pm.gp.Marginal` with priors: its function is integrated out by the model itself."""
     x = np.linspace(0.0, 3.0, 9)

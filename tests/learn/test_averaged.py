@@ -1,7 +1,10 @@
 """Estimators that average over hyperparameters: closed forms, quadrature, and the interface."""
 
+from itertools import permutations
+
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from oracles import orthant
@@ -90,3 +93,110 @@ def test_a_kernel_without_hyperparameters():
     plain = sg.SkewGPClassifier(fixed, random_state=0)
     p, q = (m.fit(X2, [0, 1]).posterior_.probability(NEW) for m in (average, plain))
     assert (np.abs(p.value - q.value) < 4 * np.hypot(p.std_error, q.std_error)).all()
+
+
+# SkewGPSurvival: against a posterior by hand, quadrature and a count of pairs.
+
+
+RNG = np.random.default_rng(3)
+X = RNG.uniform(-2.0, 2.0, (40, 1))
+TIME, END = np.exp(np.sin(2.0 * X[:, 0])) * RNG.weibull(2.0, 40), RNG.exponential(3.0, 40)
+Y = np.empty(40, dtype=[("event", bool), ("time", float)])
+Y["event"], Y["time"] = TIME < END, np.minimum(TIME, END)
+LATER = np.array([[-0.8], [0.0], [0.8]])
+
+
+def flat(d):
+    """A process of no variance: f is the level."""
+    return 1e-12 * pm.gp.cov.ExpQuad(d, ls=1.0)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return sg.SkewGPSurvival(n_restarts=0, random_state=0).fit(X, Y)
+
+
+def test_median_and_survival_function(fitted):
+    median = fitted.predict(LATER)
+    later = fitted.predict_survival_function(LATER, median)
+    np.testing.assert_allclose(np.diag(later), 0.5, atol=1e-6)
+    # The truth: 40 rows know it to a third.
+    truth = np.exp(np.sin(2.0 * LATER[:, 0])) * np.log(2.0) ** 0.5
+    np.testing.assert_allclose(median, truth, rtol=0.5)
+    quantile = fitted.posterior_.predict(LATER, draws=0)["predictions_summary"]["y_quantile"]
+    np.testing.assert_allclose(median, quantile.values[1], rtol=1e-4)
+    with pytest.raises(ValueError, match="times must be positive; row 1 has 0"):
+        fitted.predict_survival_function(LATER, [1.0, 0.0])
+
+
+def test_columns_are_fields():
+    """Of a DataFrame, whatever their order."""
+    frame = pd.DataFrame({"months": Y["time"], "entry": 0.5 * Y["time"], "dead": Y["event"]})
+    found = sg.likelihoods.Weibull(1.0).as_data(frame, 40)
+    high = np.where(Y["event"], Y["time"], np.inf)
+    np.testing.assert_array_equal(found, np.column_stack([Y["time"], high, 0.5 * Y["time"]]))
+
+
+def test_concordance(fitted):
+    median, known, right = fitted.predict(X), 0, 0
+    for i, j in permutations(range(40), 2):
+        if Y["event"][i] and Y["time"][i] < Y["time"][j]:
+            known, right = known + 1, right + (median[i] < median[j])
+    assert fitted.score(X, Y) == pytest.approx(right / known, abs=1e-12)
+    with pytest.raises(ValueError, match="no pair of times has a known order"):
+        fitted.score(X[:2], [[1.0, np.inf], [2.0, np.inf]])
+
+
+@pytest.mark.parametrize("distribution", ["exponential", "weibull", "lognormal", "loglogistic"])
+def test_a_level_alone_by_quadrature(distribution):
+    """Of 12 rows with all kinds of limits, and entries; a grid over the level at the sigma found.
+
+    Within 1 %: the posterior is by draws with errors of some thousandths.
+    """
+    low = np.r_[Y["time"][:6], Y["time"][6:9], np.zeros(3)]
+    high = np.r_[Y["time"][:6], np.full(3, np.inf), Y["time"][9:12]]
+    entry = np.where(np.arange(12) % 4 == 0, 0.5 * np.where(low > 0, low, high), 0.0)
+    model = sg.SkewGPSurvival(flat, distribution=distribution, n_restarts=0, random_state=0)
+    model.fit(X[:12], np.column_stack([low, high, entry]))
+    sigma = 1.0 if distribution == "exponential" else float(model.hyperparameters_.point["sigma"])
+    logs = np.where(low > 0, np.log(np.maximum(low, 1e-9)), 0.0)
+    ends = np.where(np.isfinite(high), np.log(high), logs), np.where(low > 0, logs, np.log(high))
+    middle = 0.5 * (ends[0] + ends[1])
+    level = np.linspace(-12.0, 12.0, 4001)[:, None]
+    given = {
+        "lognormal": lambda: stats.lognorm(sigma, scale=np.exp(level)),
+        "loglogistic": lambda: stats.fisk(1.0 / sigma, scale=np.exp(level)),
+    }.get(distribution, lambda: stats.weibull_min(1.0 / sigma, scale=np.exp(level)))()
+    start = np.maximum(low, entry)
+    with np.errstate(divide="ignore"):
+        mass = np.where(
+            low == high,
+            given.logpdf(np.where(low > 0, low, 1.0)),
+            np.log(np.maximum(given.sf(start) - given.sf(high), 1e-300)),
+        )
+        log_p = (mass - given.logsf(entry)).sum(axis=1)
+    log_p += stats.norm(middle.mean(), middle.std()).logpdf(level[:, 0])
+    weights = np.exp(log_p - log_p.max())
+    weights /= weights.sum()
+    times = [0.3, 1.0, 2.5]
+    expected = [weights @ given.sf(t)[:, 0] for t in times]
+    found = model.predict_survival_function(LATER[:1], times)[0]
+    np.testing.assert_allclose(found, expected, atol=0.01)
+
+
+def test_averages_and_fractional_weights():
+    weights = np.where(Y["event"], 0.5, 1.5)
+    one = sg.SkewGPSurvival(
+        lambda d: pm.HalfNormal("eta", 1.0) ** 2 * pm.gp.cov.ExpQuad(d, ls=1.0),
+        distribution="lognormal",
+        hyperparameters="average",
+        random_state=0,
+    ).fit(X, Y, sample_weight=weights)
+    median = one.predict(LATER)
+    np.testing.assert_allclose(
+        np.diag(one.predict_survival_function(LATER, median)), 0.5, atol=1e-6
+    )
+    plain = sg.SkewGPSurvival(flat, distribution="exponential", random_state=0).fit(X, Y)
+    heavy = sg.SkewGPSurvival(flat, distribution="exponential", random_state=0)
+    # Weight on those that were censored: later.
+    assert heavy.fit(X, Y, sample_weight=weights).predict(LATER)[0] > plain.predict(LATER)[0]

@@ -98,33 +98,6 @@ def test_draws_of_a_mixture_are_its_quantiles():
         assert part / whole == pytest.approx(level, abs=1e-6)  # `quad`'s own error
 
 
-def test_draws_of_many_coordinates():
-    """The mean of a ratio of densities is 1, within four errors: 1 in 16000."""
-    found = mixture(5)
-    x = found.draw(np.random.default_rng(1).uniform(size=(found.n_uniforms, 20_000)))
-    other = stats.multivariate_normal(found.means.mean(axis=0), np.eye(5))
-    ratio = np.exp(other.logpdf(x) - found.log_density(x))
-    assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(len(x)) < 0.1
-
-
-def test_points_in_place_of_draws():
-    """Of one coordinate and of two, a mean is as good as that of ten times as many draws or more.
-
-    Over twenty seeds it is as good as that of 300 and of 30 times as many. Were it of 19 times as
-    many, twenty seeds would show less than ten in one case of a hundred.
-    """
-    for d in (1, 2):
-        mode = Mode(Point(np.full(d, 0.3)), 0.7 * np.eye(d), 0.0)
-        target = stats.multivariate_normal(np.zeros(d))
-        parts = [run(lambda x, _: target.logpdf(x), [mode], 3, s, 1024) for s in range(20)]  # noqa: B023
-        scatter = np.std([x.weights @ x.x for x in parts], axis=0, ddof=1)
-        assert (scatter < 1.0 / np.sqrt(10.0 * len(parts[0].x))).all()
-        # What is drawn of them is spread as evenly.
-        rng = np.random.default_rng(d)
-        drawn = [x.x[x.resampled(1024, rng)].mean(axis=0) for x in parts]
-        assert (np.std(drawn, axis=0, ddof=1) < 1.0 / np.sqrt(10.0 * 1024)).all()
-
-
 def test_integral_has_no_bias():
     """Few points in five dimensions, three rounds, many runs: their mean is the integral's."""
     target = stats.multivariate_t(np.zeros(5), np.eye(5), df=3)

@@ -70,24 +70,6 @@ def test_explain_takes_it(data):
     }
 
 
-def _flat(*names):
-    return {"priors": {name: bmb.Prior("Flat") for name in names}}
-
-
-REFUSED = {
-    "collinear": ("y ~ x + twice", _flat("x", "twice"), "bound x and twice, which have flat")
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refusals_name_the_term(data, name):
-    formula, options, message = REFUSED[name]
-    model = bmb.Model(formula, data.assign(twice=2 * data["x"]), **options)
-    with pytest.raises(ValueError, match=message):
-        _integrated(model)
-    assert not sg.explain(model).is_taken
-
-
 def test_categories_are_a_softmax(data):
     """Against importance sampling about the mode, with PyMC's own density."""
     kind = pd.Categorical(np.random.default_rng(1).permutation(np.arange(30) % 3))

@@ -1,6 +1,6 @@
 """Likelihoods of several functions, against SciPy's distributions, PyMC's and quadrature."""
 
-from functools import partial
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
@@ -87,6 +87,7 @@ def _nodes(name, n_axes, nodes=24):
     return z, sum(np.meshgrid(*[np.log(w / w.sum())] * n_axes, indexing="ij")).ravel()
 
 
+@cache
 def _posterior_nodes(name):
     """Functions at nodes, (n, K, N), log evidence, and posterior weights; of each, its variance.
 
@@ -116,6 +117,15 @@ def _posterior_nodes(name):
     return f, variance, evidence, np.exp(logs - evidence)
 
 
+@cache
+def _posterior(name, of_pymc=False):
+    named, function, y, _, coregion = CASES[name]
+    options = {"coregion": coregion, "random_seed": 1}
+    if name == "classes":
+        options["n_draws"] = 4096
+    return _gp().posterior(X[: y.size], y, likelihood=function if of_pymc else named, **options)
+
+
 @EACH
 def test_log_probability_and_slopes(name):
     """As SciPy's; derivatives by central differences of the log probability, right to 1e-5."""
@@ -140,11 +150,7 @@ def test_log_probability_and_slopes(name):
 @pytest.mark.parametrize("of_pymc", [False, True])
 def test_evidence_and_moments_by_quadrature(name, of_pymc):
     """Within 4 standard errors: a false alarm in 16,000; errors of the evidence at most .002."""
-    named, function, y, _, coregion = CASES[name]
-    likelihood = function if of_pymc else named
-    posterior = _gp().posterior(
-        X[: y.size], y, likelihood=likelihood, coregion=coregion, random_seed=1
-    )
+    posterior = _posterior(name, of_pymc)
     f, variance, evidence, weights = _posterior_nodes(name)
     mean = f @ weights
     sd = np.sqrt((variance + (f - mean[..., None]) ** 2) @ weights)
@@ -162,13 +168,15 @@ def test_evidence_and_moments_by_quadrature(name, of_pymc):
 @EACH
 def test_forecasts_at_the_data(name):
     """Mean and sd of a new y at the first input, by the same quadrature of E(y | f), E(y^2 | f)."""
-    likelihood, _, y, _, coregion = CASES[name]
-    if name == "classes":
-        return
-    posterior = _gp().posterior(X, y, likelihood=likelihood, coregion=coregion, random_seed=2)
-    new = posterior.predict(X, draws=500, random_seed=3)
-    summary = new["predictions_summary"]
+    new = _posterior(name).predict(X, draws=500, random_seed=3)
+    first = new["predictions_summary"].isel(pred_id=0)
     f, variance, _, weights = _posterior_nodes(name)
+    if name == "classes":
+        p, error = np.exp(f[0] - logsumexp(f[0], axis=0)) @ weights, first["p_mean_se"].values
+        # Four standard errors, a false alarm in 5,000 for three numbers.
+        assert (np.abs(first["p_mean"].values - p) < 4 * error).all()
+        assert error.max() < 0.01
+        return
     a, b = f[0]
     if name == "normal":
         mean, square = a, variance[0, 0] + a**2 + np.exp(2 * (b - 0.5))
@@ -181,7 +189,6 @@ def test_forecasts_at_the_data(name):
         square = 10 * p * (1 - p) * (phi + 10) / (phi + 1) + mean**2
     expected = mean @ weights
     sd = np.sqrt(square @ weights - expected**2)
-    first = summary.isel(pred_id=0)
     # Five standard errors, one comparison in a million by chance.
     assert abs(first["y_mean"].item() - expected) < 5 * first["y_mean_se"].item()
     assert abs(first["y_sd"].item() - sd) < 5 * first["y_sd_se"].item()
@@ -355,21 +362,6 @@ def test_dispersion_of_counts():
     found = posterior.log_marginal_likelihood
     assert abs(found.value - logsumexp(logs + p.sum(axis=0))) < 4 * found.std_error + 1e-5
     assert found.std_error < 2e-3
-
-
-def test_class_probabilities_by_quadrature():
-    likelihood, _, y, log_prob, _ = CASES["classes"]
-    posterior = _gp().posterior(X[:1], y, likelihood=likelihood, n_draws=4096)
-    found = posterior.predict(X[:1], draws=0)["predictions_summary"].isel(pred_id=0)
-    x, w = np.polynomial.hermite_e.hermegauss(32)
-    f = np.stack(np.meshgrid(x, x, x, indexing="ij")).reshape(3, -1)
-    prior = np.prod(np.meshgrid(*[w / w.sum()] * 3, indexing="ij"), axis=0).ravel()
-    weights = prior * np.exp(log_prob(y[0], *f))
-    p = np.exp(f - logsumexp(f, axis=0)) @ weights / weights.sum()
-    error = found["p_mean_se"].values
-    # Four standard errors, a false alarm in 5,000 for three numbers.
-    assert (np.abs(found["p_mean"].values - p) < 4 * error).all()
-    assert error.max() < 0.01
 
 
 def test_digits_far_out():

@@ -120,15 +120,6 @@ def test_hsgp_is_the_one_of_pymc(active):
     np.testing.assert_array_equal(rest, 0.0)
 
 
-def test_hsgp_of_many_functions_is_the_kernel():
-    kernel = 2.0 * pm.gp.cov.Matern52(1, ls=0.8) + pm.gp.cov.ExpQuad(1, ls=1.0)
-    X = inputs(25, 1)
-    prior = prior_of(kernel)
-    phi = HSGP(400, c=4.0).features(prior, X).at(X)[0]
-    # The Matern's density falls off as a power: what 400 functions leave out is some 1e-5.
-    np.testing.assert_allclose(phi @ phi.T, prior.covariance("X", X), atol=1e-4)
-
-
 @pytest.mark.filterwarnings("ignore:Only")  # PyMC on columns that a kernel leaves out
 def test_hsgp_refuses_by_name():
     X = inputs(20)

@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from finite_rank_cases import agree
+from numpy.testing import assert_allclose
 
 import pymc_skewgp as sg
 from pymc_skewgp._observations.likelihood import Derivative
@@ -115,3 +116,65 @@ def test_a_constraint_is_of_the_first_function():
     y = np.where(Y > 0, np.sin(X[:, 0]), np.nan)
     data = {"seen": (X, y, Selection(0.5, 0.3)), "up": (AT, None, Constraint.increasing())}
     agree(*both(data, Inducing(POINTS)), NEW)
+
+
+# Marginals of derivatives at new points: the closed form of regression, and differences of f.
+
+
+ETA, LS = 1.3, 0.8
+X1, Y1 = np.array([[0.0], [0.7], [1.5]]), np.array([0.2, 0.9, -0.3])
+NEW1 = np.array([[0.0], [0.4], [2.0]])
+GP = sg.SkewGP(cov_func=ETA**2 * pm.gp.cov.ExpQuad(1, ls=LS), mean_func=pm.gp.mean.Linear(0.5, 0.1))
+
+
+def k(a, b):
+    return ETA**2 * np.exp(-0.5 * ((a - b.T) / LS) ** 2)
+
+
+def test_regression_in_closed_form():
+    """cov(f', f) = -(x - t) / ls^2 k, var(f') = eta^2 / ls^2; to round-off."""
+    at = GP.posterior(X1, Y1, likelihood=Gaussian(0.3)).marginals(NEW1, derivative=(0, 1))
+    cross = -(NEW1 - X1.T) / LS**2 * k(NEW1, X1)
+    gain = np.linalg.solve(k(X1, X1) + 0.09 * np.eye(3), cross.T).T
+    assert_allclose(at.moments.mean, 0.5 + gain @ (Y1 - 0.1 - 0.5 * X1[:, 0]), atol=1e-10)
+    variance = ETA**2 / LS**2 - np.einsum("ij,ij->i", gain, cross)
+    assert_allclose(at.moments.sd**2, variance, atol=1e-10)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_means_are_differences_of_means(order):
+    """Given draws of u the mean is a smooth function: central differences, off by h^2 = 1e-6.
+
+    The second difference divides round-off of 1e-13 by h^2 as well: 1e-7.
+    """
+    gp = sg.SkewGP(cov_func=GP.cov_func, mean_func=GP.mean_func, pseudo_points=[[1.0]])
+    posterior = gp.posterior(X1, [0, 1, 0])
+    h = 1e-3
+    below, at, above = (posterior.marginals(NEW1 + s * h).means for s in (-1, 0, 1))
+    expected = (above - below) / (2 * h) if order == 1 else (above - 2 * at + below) / h**2
+    found = posterior.marginals(NEW1, derivative=(0, order)).means
+    assert_allclose(found, expected, atol=5e-5)
+
+
+def test_a_constraint_holds_for_the_marginal():
+    data = [
+        (X1, Y1, Gaussian(0.5)),
+        (NEW1, None, Constraint.increasing()),
+    ]
+    posterior = GP.posterior(data, n_draws=256)
+    assert posterior.marginals(NEW1, derivative=(0, 1)).cdf([0.0] * 3).value.max() < 0.01
+
+
+@pytest.mark.parametrize(
+    ("new", "derivative", "message"),
+    [
+        (None, (0, 1), "give Xnew"),
+        (NEW1, (1, 1), "feature 1, but X has 1"),
+        (NEW1, (0, 3), "order 1 or 2"),
+        (NEW1, 1, r"must be \(feature, order\)"),
+    ],
+)
+def test_bad_input(new, derivative, message):
+    posterior = GP.posterior(X1, Y1, likelihood=Gaussian(0.3))
+    with pytest.raises((TypeError, ValueError), match=message):
+        posterior.marginals(new, derivative=derivative)

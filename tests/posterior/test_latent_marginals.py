@@ -4,10 +4,24 @@ import numpy as np
 import pytest
 from approximation_oracles import rbf
 from scipy.integrate import quad
+from scipy.signal import lfilter
 from scipy.special import ndtr
-from scipy.stats import norm
+from scipy.stats import kstest, norm
 
+import pymc_skewgp as sg
 from pymc_skewgp import LatentMarginals, LatentPosterior, SkewGPPosterior, likelihoods
+from pymc_skewgp._gaussian.blocks.functions import NoiseRule
+from pymc_skewgp._posterior.gaussian_posterior import continue_draws
+from pymc_skewgp._posterior.output import (
+    averages,
+    averages_by_batches,
+    batch_numbers,
+    deviation,
+    highest_density,
+    summary_of_draws,
+)
+from pymc_skewgp._posterior.prior import DataSet, Prior
+from pymc_skewgp._posterior.row_groups import residual_draws
 
 PROBS = np.array([0.001, 0.055, 0.5, 0.945, 0.999])
 
@@ -157,3 +171,200 @@ def test_probability_of_labels_follows_the_link():
         logit.probability_sd()
     with pytest.raises(ValueError, match=r"probability\(\) is of labels .* under Poisson"):
         at(counts, likelihoods.Poisson()).probability()
+
+
+# Probabilities smaller than the draws can resolve: in size right, with an error that says so.
+
+
+N_LABELS = 8
+
+
+def posterior(variance, seed, n_draws=256, mean=0.0):
+    """Eight labels 1 at one place (but for a millionth): f there is one number."""
+
+    x = 1e-6 * np.arange(N_LABELS)[:, None]
+    return SkewGPPosterior(
+        x,
+        np.ones(N_LABELS),
+        cov_func=rbf(variance),
+        mean_func=lambda X: np.full(len(X), mean),
+        n_draws=n_draws,
+        random_seed=seed,
+    )
+
+
+def exact(variance, mean=0.0):
+    """P(y* = 0) there, by a trapezoidal rule over f: smooth, and 0 at both ends."""
+    f = np.linspace(-15.0, mean + 9.0 * np.sqrt(variance), 400_001)
+    density = norm.pdf((f - mean) / np.sqrt(variance)) * norm.cdf(f) ** N_LABELS
+    return density @ norm.cdf(-f) / density.sum()
+
+
+@pytest.mark.parametrize("variance", [1e2, 1e6])
+def test_no_label_is_called_impossible(variance):
+    truth = exact(variance)
+    values, errors = np.transpose(
+        [np.ravel(posterior(variance, seed).probability([[0.0]])) for seed in range(20)]
+    )
+    values = 1.0 - values
+    # Of 256 draws the tail has 1 or none where its probability is below 1/256. Half a draw more,
+    # a Gaussian's, keeps the estimate from 0: a hundredth of the truth would cost 6.6 bits.
+    assert (values > 0.01 * truth).all()
+    # Errors that say so: 20 runs within 5 of them. A tail met once in a hundred runs may lie
+    # further out, above; none of these seeds' does.
+    assert (np.abs(values - truth) < 5 * errors).all()
+
+
+def test_draws_that_missed_a_tail_do_not_promise_to_know_it():
+    """Labels that a prior N(8, 4) expects: P(y* = 0) is 7e-5, not a tenth of a draw of 1024."""
+    truth = exact(4.0, mean=8.0)
+    values, errors = np.transpose(
+        [np.ravel(posterior(4.0, s, 1024, mean=8.0).probability([[0.0]])) for s in range(40)]
+    )
+    off = (1.0 - values - truth) / errors
+    # The spread of the draws alone promised too much: up to 3.3 errors, 1.5 in the mean. Nor may
+    # the error swallow everything: a tail that 1024 draws missed holds no more than a draw or so.
+    assert np.sqrt(np.mean(off**2)) < 1.0
+    assert (errors < 1 / 1024).all()
+
+
+# f elsewhere given draws or observations: signs at pseudo-points, what features leave.
+
+
+JITTER = 1e-6  # what pm.gp adds to the variances at the data
+
+
+def slope(X):
+    return 0.4 - 0.3 * X[:, 0]
+
+
+X = np.array([[-1.0], [0.2], [0.9], [3.0]])
+
+
+@pytest.mark.parametrize("s", [1, 2])
+def test_pseudo_points_against_rejection(s):
+    """The same f for all draws. False alarms: 1e-4 each time."""
+    kernel, size, points = rbf(4.0), 600, np.array([[-0.3], [2.0]])[:s]
+    given = Prior(kernel, slope, points, np.array([1.0, -1.0])[:s], np.full(s, 0.3))
+    f, rng = np.array([0.2, 0.1, 0.0, -1.0]), np.random.default_rng(1)
+    found = continue_draws(given, X, np.tile(f, (size, 1)), np.vstack([points, X]), rng)
+    values = found.mu
+    np.testing.assert_allclose(values[:, s:], np.tile(f, (size, 1)), atol=1e-4)
+    np.testing.assert_allclose(found.scale, 0.0, atol=1e-5)
+    gain = np.linalg.solve(kernel(X) + JITTER * np.eye(4), kernel(X, points))
+    centre = slope(points) + (f - slope(X)) @ gain
+    cov = kernel(points) - kernel(points, X) @ gain
+    at = np.random.default_rng(2).multivariate_normal(centre, cov, 100_000)
+    keep = (given.phase * (at - slope(points)) / 2.0 + 0.3 > 0).all(axis=1)
+    assert 0.1 < keep.mean() < 0.95  # the signs say something
+    for i in range(s):
+        assert kstest(values[:, i], at[keep, i]).pvalue > 1e-4 / 3
+    if s == 2:
+        ours, theirs = values[:, 0] * values[:, 1], at[keep, 0] * at[keep, 1]
+        error = theirs.std() * np.hypot(size**-0.5, theirs.size**-0.5)
+        assert abs(ours.mean() - theirs.mean()) < norm.isf(1e-4 / 6) * error
+
+
+@pytest.mark.parametrize(("variance", "off"), [(0.01, 0.08), (0.25, 0.3), (0.5, 5.0)])
+def test_residuals_under_counts_that_say_more_of_f_than_the_features(variance, off):
+    """A count of 10,000 leaves f a deviation of .01; 5 is seven deviations of e away."""
+    y, size = np.array([10_000, 100, 3]), 20_000
+    part = DataSet("f", np.zeros((3, 1)), y, sg.likelihoods.Poisson())
+    signal = np.tile(np.log(y) + off, (size, 1))
+    e = residual_draws(part, signal, np.full(3, variance), np.random.default_rng(1))
+    grid = np.sqrt(variance) * np.linspace(-12.0, 12.0, 400_001)[:, None]
+    f = grid + signal[0]
+    logs = y * f - np.exp(f) - 0.5 * grid**2 / variance
+    weights = np.exp(logs - logs.max(axis=0))
+    weights /= weights.sum(axis=0)
+    mean = (weights * grid).sum(axis=0)
+    sd = np.sqrt((weights * (grid - mean) ** 2).sum(axis=0))
+    # Five standard errors of 20,000 draws: a false alarm in 10^5 runs; of the table .002.
+    assert (np.abs(e.mean(axis=0) - mean) < 5.0 * sd / np.sqrt(size)).all()
+    np.testing.assert_allclose(e.std(axis=0), sd, rtol=5.0 / np.sqrt(2 * size) + 0.002)
+
+
+def test_mean_over_noise_of_a_site_that_is_0_somewhere():
+    """N(eta; 0, 1/6) but for 0 below -5, where it is exp(-75): the closed form holds."""
+
+    def log_prob(eta):
+        return np.where(eta > -5.0, -3.0 * eta**2, -np.inf)
+
+    variance = np.array([0.01, 0.02])
+    rule = NoiseRule.of(log_prob, variance, np.zeros(2), np.array([2.0, 2.0]))
+    eta = np.array([[0.0, 0.5], [1.0, -1.0]])
+    scale = 1.0 + 6.0 * variance
+    wanted = -3.0 * eta**2 / scale - 0.5 * np.log(scale)
+    np.testing.assert_allclose(rule.log_mean(log_prob, eta), wanted, atol=1e-8)
+
+
+# Errors of averages over draws that depend on each other: as large as what they are off by.
+#
+# Of each kind there are 200 sets of four chains, each entry a set. A root mean square of 200
+# numbers is known to 5 %; what it is compared with, the mean of claimed errors, is biased by some
+# per cent. So ratios between .75 and 1.3 have false alarms below 1e-6.
+
+
+SETS, CHAINS, DRAWS, RHO = 200, 4, 500, 0.6
+
+
+@pytest.fixture(scope="module")
+def draws():
+    """Standard normal, each .6 times the one before and noise: (chain, draw, set)."""
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((CHAINS, DRAWS + 100, SETS)) * np.sqrt(1.0 - RHO**2)
+    return lfilter([1.0], [1.0, -RHO], noise, axis=1)[:, 100:]
+
+
+def ratio(value, error, exact):
+    return np.sqrt(np.mean((value - exact) ** 2) / np.mean(error**2))
+
+
+def test_moments_and_quantiles(draws):
+    found = summary_of_draws("x", draws, np.array([0.1, 0.5]), skewness=True)
+    exact = {"x_mean": 0.0, "x_sd": 1.0, "x_skewness": 0.0}
+    exact["x_quantile"] = norm.ppf([[0.1], [0.5]])
+    for name, value in exact.items():
+        assert 0.75 < ratio(found[name], found[f"{name}_se"], value) < 1.3, name
+    # The error of a mean has a closed form.
+    n = CHAINS * DRAWS
+    known = np.sqrt((1.0 + RHO) / (1.0 - RHO) / n)
+    np.testing.assert_allclose(found["x_mean_se"].mean(), known, rtol=0.1)
+
+
+def test_a_mixture_has_the_variance_within_and_between(draws):
+    rng = np.random.default_rng(1)
+    inside = rng.uniform(0.5, 1.5, draws.shape)
+    found = deviation("y", inside, draws) | averages("y_mean", draws)
+    exact = np.sqrt(1.0 + 1.0 + 1.0 / 12.0)  # of the means, and E s^2
+    assert 0.75 < ratio(found["y_sd"], found["y_sd_se"], exact) < 1.3
+
+
+def test_parts_of_chains(draws):
+    batch = batch_numbers(CHAINS, DRAWS).ravel()
+    flat = draws.reshape(-1, SETS) > 0.5
+    order = np.random.default_rng(2).permutation(flat.shape[0])
+    groups = [order[order % 3 == i] for i in range(3)]
+
+    def parts():
+        for group in groups:
+            for b in np.unique(batch[group]):
+                own = group[batch[group] == b]
+                yield own, {"p": flat[own].mean(axis=0)}
+
+    found = averages_by_batches(batch, parts())
+    np.testing.assert_allclose(found["p"], flat.mean(axis=0), rtol=1e-12)
+    # Parts of 31 draws: what they have in common with their neighbours is left out, some 5 %.
+    assert 0.75 < ratio(found["p"], found["p_se"], norm.sf(0.5)) < 1.3
+
+
+def test_shortest_intervals(draws):
+    value, error = highest_density(draws, 0.8)
+    # The error is rough, and rather too large than too small; it includes no bias.
+    assert 0.3 < ratio(value, error, norm.ppf([[0.1], [0.9]])) < 1.5
+
+
+def test_what_does_not_move_has_no_error():
+    found = summary_of_draws("x", np.ones((2, 50, 3)), np.array([0.5]), skewness=True)
+    for name in ("x_mean_se", "x_sd", "x_sd_se", "x_skewness_se", "x_quantile_se"):
+        np.testing.assert_array_equal(found[name], 0.0)

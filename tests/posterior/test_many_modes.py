@@ -27,7 +27,7 @@ from site_oracles import (
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
-from pymc_skewgp._gaussian.gaussian_sum import DrawnSum, _drawn
+from pymc_skewgp._gaussian.gaussian_sum import DrawnSum
 from pymc_skewgp._gaussian.pairs import PairProposal
 from pymc_skewgp.approximations import Inducing
 
@@ -243,19 +243,6 @@ def test_sums_that_are_drawn(scale, far):
         assert (np.abs(each.mean(axis=0) - truth) < 5.0 * error + 1e-4).all()
         # Six Gaussians are few; an error that hides a mode is larger.
         assert error.max() < 0.4 * (exact.sd.max() if found is f else np.max(truth))
-
-
-def test_weights_that_are_drawn():
-    """Six of nine: their expectations are the weights."""
-    weights = np.array([5.0, 3.0, 1.0, 0.5, 0.3, 0.2, 0.1, 0.1, 0.05])
-    rng, total = np.random.default_rng(0), np.zeros(9)
-    for _ in range(4000):
-        kept, logs = _drawn(np.log(weights), 6, rng)
-        assert kept.size <= 6
-        total[kept] += np.exp(logs) / 4000
-    assert total[:2] == pytest.approx(weights[:2])
-    # Each of the others is there or not: the level is at most 1; five standard errors.
-    assert np.abs(total - weights).max() < 5.0 * np.sqrt(0.5 / 4000)
 
 
 def test_blocks_elsewhere_are_warned_of():

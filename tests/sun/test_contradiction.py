@@ -249,15 +249,6 @@ def test_the_density_of_such_a_prior_is_zero_without_jitter():
     assert model.compile_logp(mode="FAST_COMPILE")({}) == -np.inf
 
 
-def test_with_jitter_the_prior_is_another_one_and_is_computed():
-    _, _, X, _ = fifty()
-    with pm.Model() as model:
-        f = fifty_process().prior("f", X)  # adds 1e-6 to the variances
-    assert np.isfinite(model.compile_logp(mode="FAST_COMPILE")({"f": np.zeros(10)}))
-    # Between signs that change all the time f is of the size of the jitter's root.
-    assert np.abs(pm.draw(f, random_seed=1, mode="FAST_COMPILE")).max() < 0.2
-
-
 def labelled(s, kind, lengthscale, n=40):
     """Rectangles of n labels, and of the signs at s pseudo-points."""
     points, x = np.linspace(-2.0, 2.0, s), np.linspace(-2.0, 2.0, n)

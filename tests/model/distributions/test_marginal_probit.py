@@ -168,12 +168,6 @@ class TestWrongConstants:
 
 
 class TestShapes:
-    def test_size_and_shape(self):
-        for options in ({"size": 3}, {"shape": (3, 2)}):
-            y = MarginalProbit.dist(**ONE_LATENT, **options)
-            assert pm.draw(y, random_seed=1, mode=PLAIN).shape == (3, 2)
-            assert pm.logp(y, np.ones((3, 2), dtype=int)).eval(mode=PLAIN).shape == (3,)
-
     def test_batches_are_data_sets_apart(self):
         mu = np.array([[0.4, -0.3], [1.0, 2.0], [-1.0, 0.0]])
         truncation = np.array([[0.2], [-0.5], [1.0]])

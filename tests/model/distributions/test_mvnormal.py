@@ -107,9 +107,3 @@ def test_what_pymc_derives_element_by_element_is_still_not_implemented(name):
         assert kind != "normal" or "of a multivariate variable" in str(caught.value)
     # And what is univariate goes on as before.
     assert np.isfinite(function(transform(pm.Normal.dist(np.zeros(2))), value).eval()).all()
-
-
-@pytest.mark.parametrize("wrapper", [pm.Censored, pm.Truncated])
-def test_censoring_and_truncation_stay_as_they_were(wrapper):
-    with pytest.raises(NotImplementedError):
-        wrapper.dist(pm.MvNormal.dist(np.zeros(2), np.eye(2)), lower=-1.0, upper=1.0)

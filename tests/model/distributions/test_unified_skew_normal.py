@@ -168,16 +168,6 @@ def test_vectors_broadcast_with_their_matrices(changes, shape):
     assert_support_point_is_expected(model, expected)
 
 
-def test_symbolic_vectors_broadcast_too():
-    mu, gamma, scale = pt.dscalar(), pt.dscalar(), pt.dmatrix()
-    rv = UnifiedSkewNormal.dist(mu, scale, R_EXAMPLE["skewness"], gamma, R_EXAMPLE["latent_cov"])
-    given = {mu: 0.5, gamma: 0.1, scale: R_EXAMPLE["scale"]}
-    found = pm.logp(rv, R_POINT).eval(given)
-    expected = SUN(**{**R_EXAMPLE, "mu": np.full(3, 0.5), "truncation": np.full(2, 0.1)})
-    assert found == pytest.approx(expected.logpdf(R_POINT), abs=1e-12)
-    assert rv.eval(given).shape == (3,)
-
-
 # Gradient
 
 
