@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_skewgp._errors import no_warnings
-from pymc_skewgp._gaussian.blocks.conditional import block_sampler
+from pymc_skewgp._gaussian.blocks.conditional import block_sampler, is_alone
 from pymc_skewgp._gaussian.blocks.ep import (
     BlockEP,
     SideBySide,
@@ -162,6 +162,8 @@ _MOST_OPERATIONS, _ROWS_TOGETHER, _SWEEPS_TOGETHER = 3 * 10**7, 1000, 20
 _NUMBERS_TOGETHER = 2**18  # of the factors of points alone, which have no sweeps
 # Draws at many hyperparameters together: a tail that these hardly meet is looked for.
 _DRAWS = 1024
+# Hyperparameters side by side from which on modes are looked for at the outer ones first.
+_FEWEST_SEARCHED = 6
 
 
 def n_together(terms: FactorTerms | FieldTerms, sites: SitesGiven | None) -> int:
@@ -219,6 +221,8 @@ def drawn_together(
     if found is None:
         return None
     ends, rows, fits = found
+    if isinstance(rows, _SeveralTogether):
+        return list(rows.without_search(ends))
     try:
         with no_warnings(), np.errstate(all="ignore"):
             drawn = rows.drawn(fits, n_pairs, rngs)
@@ -392,7 +396,7 @@ class _SeveralTogether:
         sites = [own.several[0] for _, own in known if own is not None]
         each = [LearntSeveral(x, t.offset) for x, t in zip(sites, self._terms, strict=True)]
         self._sites = sites_together(each, alike=not sites[0].has_parameters)
-        self._begun = _begun(starts)
+        self._begun, self._given = _begun(starts), [own for _, own in known]
 
     def fit(self) -> SideBySide:
         """EP of all."""
@@ -404,11 +408,23 @@ class _SeveralTogether:
         sites = [(fits.tau[p], fits.nu[p])]
         return FactorStart(self._terms[p], sites, None, patterns, float(fits.log_prob[p]))
 
-    def drawn(
-        self, fits: SideBySide, n_pairs: int, rngs: Sequence[np.random.Generator]
-    ) -> list[Drawn | None]:
-        """None: how many draws are enough depends on the weights of each."""
-        return [None] * len(rngs)
+    def without_search(self, ends: list[FactorStart | None]) -> list[FactorStart | None]:
+        """Ends between two at which EP's Gaussian was enough, when modes were looked for.
+
+        How many draws are enough depends on the weights of each: none are drawn together. To look
+        for modes takes ten times as long as to draw.
+        """
+        known = [(end, sites) for end, sites in zip(ends, self._given, strict=True) if end]
+        if len(known) < _FEWEST_SEARCHED:
+            return ends
+        try:
+            with no_warnings(), np.errstate(all="ignore"):
+                outer = [factor_sampler(end.terms, x, end)[1] for end, x in (known[0], known[-1])]
+        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+            return ends
+        if not all(is_alone(sampler) for sampler in outer):
+            return ends
+        return [end and end._replace(is_enough=True) for end in ends]
 
 
 class SitesByEP(EvidenceByEP):
@@ -510,7 +526,8 @@ def factor_sampler(
 ) -> tuple[FactorRows, SiteSampler]:
     """Pairs of coordinates in the order `rows.own`, and tempering where these are too few."""
     rows = rows_of(terms, sites, start)
-    return rows, block_sampler(rows.whole(rows.fit(VALUE_TOLERANCE)), rows.blocks)
+    gaussian = rows.whole(rows.fit(VALUE_TOLERANCE))
+    return rows, block_sampler(gaussian, rows.blocks, start is None or not start.is_enough)
 
 
 def drawn_alone(

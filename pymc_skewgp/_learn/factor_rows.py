@@ -58,6 +58,9 @@ class FactorStart(NamedTuple):
         Of each part's predictors.
     log_prob : float
         EP's log evidence, without the constant.
+    is_enough : bool
+        Whether EP's Gaussian alone is the proposal at neighbouring hyperparameters on both sides,
+        so that no modes are looked for.
     """
 
     terms: FactorTerms | FieldTerms
@@ -65,6 +68,7 @@ class FactorStart(NamedTuple):
     products: KnownProducts | None
     patterns: list[Any]
     log_prob: float
+    is_enough: bool = False
 
 
 # Prior deviations of predictors, within which quadrature finds the factors.

@@ -16,15 +16,17 @@ bounds the weights (Owen & Zhou 2000, doi:10.1080/01621459.2000.10473909).
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
 from pymc_skewgp._gaussian.blocks.ep import Blocks, LocalBlocks
-from pymc_skewgp._gaussian.blocks.groups import slices_of, times
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.sequential import FieldSampler
 from pymc_skewgp._gaussian.blocks.several import SeveralBlock
+from pymc_skewgp._gaussian.compiled.precisions import factorise, solve
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.escalation import DEFAULT
@@ -46,9 +48,8 @@ _RANK = 1e-10
 _STEPS, _HALVINGS, _SHORT, _LEAST_BEND = 20, 10, 1e-3, 0.25
 # Deviations of EP's Gaussian that the mode is far off, and the share of its precision that is less.
 _FAR_OFF, _NARROW = 1.0, 0.7
-# Numbers of the precisions of draws at a time, which stay in the cache, and these at least; rows of
-# a triangle that is not halved.
-_AT_ONCE, _LEAST_DRAWS, _FEW = 2**17, 32, 4
+# Numbers of the precisions of draws at a time, which stay in the cache, and these at least.
+_AT_ONCE, _LEAST_DRAWS = 2**17, 32
 
 
 @dataclass(frozen=True)
@@ -113,74 +114,64 @@ class ConditionalPairs(DrawnInPairs):
         c, logs = self.others @ others, np.empty(n_draws)
         factor, place = self.block.predictors.rows(), self.block.gaussian_in
         rows, factor = factor[place :: self.block.width] @ self.inner, factor @ self.others
-        size = max(_LEAST_DRAWS, _AT_ONCE // max(r * max(r, len(rows)), 1))
+        size = max(_LEAST_DRAWS, _AT_ONCE // max(r * r, 1))
         for some in (slice(i, i + size) for i in range(0, n_draws, size)):
             eta = (factor @ others[:, some]).T
             with np.errstate(all="ignore"):
-                _, slope, bend = self.block.expansion(eta)
+                slope, bend = self.block.bends_given(eta)
                 beyond = ~(np.isfinite(bend * (rows**2).sum(axis=1)).all(axis=1))
                 bend[beyond], slope[beyond] = 0.0, 0.0
-                back, log_det = _factorised(rows, bend)
-                mean = times(back, times(back.swapaxes(1, 2), slope @ rows))
+                chol, log_det = _factorised(rows, bend)
+                mean = _solved(chol, _solved(chol, slope @ rows), transposed=True)
                 # About this mean: far from it what is left would have no digits.
                 eta.reshape(*slope.shape, -1)[..., place] += mean @ rows.T
-                level, slope, _ = self.block.expansion(eta)
-                pull = times(back.swapaxes(1, 2), slope @ rows - mean)
+                level, slope = self.block.levels_given(eta)
+                pull = _solved(chol, slope @ rows - mean)
                 log_evidence = level.sum(axis=1) + 0.5 * ((pull**2).sum(axis=1) - log_det)
                 log_evidence -= 0.5 * (mean**2).sum(axis=1)
                 lost = ~(np.abs(level).sum(axis=1) + (pull**2).sum(axis=1) < _LOST)
             logs[some] = np.where(beyond | lost, np.nan, log_evidence)
-            c[:, some] += self.inner @ (mean + times(back, pull + white.T[some])).T
+            drawn = _solved(chol, pull + white.T[some], transposed=True)
+            c[:, some] += self.inner @ (mean + drawn).T
         return c, np.maximum(np.nan_to_num(logs, nan=_NOTHING, posinf=_NOTHING), _NOTHING)
 
 
 def _factorised(rows: FloatArray, bend: FloatArray) -> tuple[FloatArray, FloatArray]:
-    r"""Of :math:`P = I + F^\top \mathrm{diag}(\tau) F = L L^\top` the inverse of L', and log |P|.
+    r"""Of :math:`P = I + F^\top \mathrm{diag}(\tau) F = L L^\top` L, and log |P|.
 
-    By Cholesky of a unit diagonal, whatever the units are. Where that fails, beside a diagonal so
-    large that the identity is lost in it, by QR of the rows, of whose roots less is lost.
+    Where Cholesky fails, beside a diagonal so large that the identity is lost in it, by QR of the
+    rows, of whose roots less is lost.
     """
     r = rows.shape[1]
-    precision = np.broadcast_to(np.eye(r).ravel(), (len(bend), r * r)).copy()
-    for some in slices_of(len(rows), _AT_ONCE // r**2):  # products of many draws are one
-        own = rows[some]
-        precision += bend[:, some] @ (own[:, :, None] * own[:, None]).reshape(len(own), -1)
-    precision = precision.reshape(-1, r, r)
-    scale = np.sqrt(precision.diagonal(axis1=1, axis2=2))
-    precision /= scale[:, :, None] * scale[:, None, :]
-    precision += _RIDGE * np.eye(r)
-    large = np.zeros(len(scale), dtype=bool)
-    try:
-        chol = np.linalg.cholesky(precision)
-    except np.linalg.LinAlgError:
-        large = scale.max(axis=1) > _LARGE
-        precision[large] = np.eye(r)
-        chol = np.linalg.cholesky(precision)
-    log_det = 2.0 * np.log(scale * chol.diagonal(axis1=1, axis2=2)).sum(axis=1)
-    back = _inverse(chol).swapaxes(1, 2) / scale[:, :, None]
-    if large.any():
-        tall = np.sqrt(np.maximum(bend[large], 0.0))[:, :, None] * rows
+    chol, log_det = np.empty((len(bend), r, r)), np.empty(len(bend))
+    factorise(np.ascontiguousarray(rows), np.ascontiguousarray(bend), _RIDGE, chol, log_det)
+    lost = np.isnan(log_det)
+    if lost.any():
+        size = 1.0 + bend[lost] @ rows**2
+        if not (size.max(axis=1) > _LARGE**2).all():
+            raise np.linalg.LinAlgError("Matrix is not positive definite")
+        tall = np.sqrt(np.maximum(bend[lost], 0.0))[:, :, None] * rows
         eye = np.broadcast_to(np.eye(r), (len(tall), r, r))
         upper = np.linalg.qr(np.concatenate([tall, eye], axis=1), mode="r")
-        log_det[large] = 2.0 * np.log(np.abs(upper.diagonal(axis1=1, axis2=2))).sum(axis=1)
-        back[large] = np.linalg.inv(upper)
-    return back, log_det
+        log_det[lost] = 2.0 * np.log(np.abs(upper.diagonal(axis1=1, axis2=2))).sum(axis=1)
+        chol[lost] = upper.swapaxes(1, 2)
+    return chol, log_det
 
 
-def _inverse(lower: FloatArray) -> FloatArray:
-    """Of lower triangular matrices, by halves: NumPy knows no triangles, and takes three times."""
-    half = lower.shape[1] // 2
-    if half < _FEW:
-        return np.linalg.inv(lower)
-    found = np.zeros_like(lower)
-    found[:, :half, :half] = first = _inverse(lower[:, :half, :half])
-    found[:, half:, half:] = last = _inverse(lower[:, half:, half:])
-    found[:, half:, :half] = -(last @ lower[:, half:, :half]) @ first
+def _solved(chol: FloatArray, x: FloatArray, *, transposed: bool = False) -> FloatArray:
+    """Of each L, L^-1 x or L'^-1 x."""
+    found = x.copy()
+    solve(chol, found, transposed)
     return found
 
 
-def conditional_pairs(block: SeveralBlock, gaussian: CoordinateGaussian) -> ConditionalPairs | None:
-    """From EP's Gaussian; None where no predictor has Gaussian factors and own coordinates."""
+def conditional_pairs(
+    block: SeveralBlock, gaussian: CoordinateGaussian, searches: bool = True
+) -> ConditionalPairs | None:
+    """From EP's Gaussian; None where no predictor has Gaussian factors and own coordinates.
+
+    If `searches`, from the marginal's mode too, where EP's Gaussian of it is unlike that.
+    """
     if block.gaussian_in is None:
         return None
     inner, others = _apart(block.predictors.rows(), block.width, block.gaussian_in)
@@ -191,7 +182,7 @@ def conditional_pairs(block: SeveralBlock, gaussian: CoordinateGaussian) -> Cond
     chol = np.linalg.cholesky(np.linalg.inv(spread @ spread.T))
     of_others = CoordinateGaussian(others.T @ gaussian.mean, chol)
     found = ConditionalPairs(block, (of_others,), inner, others)
-    mode = _Marginal(found).unlike(of_others)
+    mode = _Marginal(found).unlike(of_others) if searches else None
     return found if mode is None else replace(found, others_of=(of_others, mode))
 
 
@@ -231,9 +222,9 @@ class _Marginal:
         place, k = self._block.gaussian_in, self._block.width
         c, others = self._pairs.others.T @ found, [i for i in range(k) if i != place]
         middle = (self._block.predictors.rows() @ found).reshape(-1, k)
-        bend = self._block.expansion(middle.reshape(1, -1))[2]
-        root = self._rows @ _factorised(self._rows, bend)[0][0]
-        cov = root @ root.T
+        bend = self._block.bends_given(middle.reshape(1, -1))[1]
+        root = solve_triangular(_factorised(self._rows, bend)[0][0], self._rows.T, lower=True)
+        cov = root.T @ root
         step = np.sqrt(3.0 * cov.diagonal())
         eta = np.repeat(middle[None], 3, axis=0)
         eta[:, :, place] += step * np.array([[-1.0], [0.0], [1.0]])
@@ -292,17 +283,32 @@ _MOST_UNSEEN, _MORE, _MORE_OTHERS = 0.02, 8, 4
 _MOST_TEMPERED = 3
 
 
-def block_sampler(gaussian: CoordinateGaussian, blocks: Blocks) -> SiteSampler:
-    """Pairs from EP's Gaussian under factors in blocks, and tempering where these are too few."""
+def block_sampler(
+    gaussian: CoordinateGaussian, blocks: Blocks, searches: bool = True
+) -> SiteSampler:
+    """Pairs from EP's Gaussian under factors in blocks, and tempering where these are too few.
+
+    And from other modes, if `searches` for them.
+    """
     every = blocks.blocks if isinstance(blocks, LocalBlocks) else []
     several = [x for x in every if isinstance(x, SeveralBlock)]
-    found = conditional_pairs(several[0], gaussian) if several and len(every) == 1 else None
+    one = several and len(every) == 1
+    found = conditional_pairs(several[0], gaussian, searches) if one else None
     if found:
         return SiteSampler(found, _SEVERAL, _MOST_UNSEEN, _MORE_OTHERS, by_tails=True)
-    proposal = BlockPairs(gaussian, blocks).with_modes()
+    proposal: Any = BlockPairs(gaussian, blocks)
+    proposal = proposal.with_modes() if searches else proposal
     if isinstance(gaussian, FieldGaussian):
         return FieldSampler(proposal)
     if several:
         is_coupled = any(x.n_rows == 1 and x.width > _MOST_TEMPERED for x in several)
         return SiteSampler(proposal, _SEVERAL, _MOST_UNSEEN, _MORE, not is_coupled)
     return SiteSampler(proposal)
+
+
+def is_alone(sampler: SiteSampler) -> bool:
+    """Whether draws are from EP's Gaussian, and from nothing beside it."""
+    found = sampler.proposal
+    if isinstance(found, ConditionalPairs):
+        return len(found.others_of) == 1
+    return isinstance(found, BlockPairs)

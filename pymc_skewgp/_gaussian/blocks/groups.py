@@ -13,6 +13,7 @@ from scipy.linalg.blas import dsyrk
 from scipy.special import ndtr
 
 from pymc_skewgp._gaussian.blocks.rows import RowSites, SiteSteps, SiteSums, Tilts
+from pymc_skewgp._gaussian.blocks.small import times
 from pymc_skewgp._gaussian.compiled.row_sites import one_factor_log_probs
 from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, ndtr_tables
 from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, missing_of_functions
@@ -470,8 +471,3 @@ class GroupBlock(SiteSteps):
     def _slices(self, n_draws: int) -> list[slice]:
         n, m = self._sites.shape
         return slices_of(n, PREDICTORS // max(n_draws * m, 1))
-
-
-def times(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Of each group: (n, k, m) times (..., n, m)."""
-    return np.asarray((matrices @ vectors[..., None])[..., 0])

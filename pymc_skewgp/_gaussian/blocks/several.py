@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
+from pymc_skewgp._gaussian.blocks import small
 from pymc_skewgp._gaussian.blocks.ep import SideBySide, Swept, damped, white_marginals
 from pymc_skewgp._gaussian.blocks.groups import (
     PREDICTORS,
@@ -23,9 +23,9 @@ from pymc_skewgp._gaussian.blocks.groups import (
     GroupBlock,
     OfPredictors,
     slices_of,
-    times,
 )
 from pymc_skewgp._gaussian.blocks.rows import Tilts
+from pymc_skewgp._gaussian.blocks.small import times
 from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, LEAST_SHRINKAGE
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
 from pymc_skewgp._gaussian.modes import Target
@@ -176,7 +176,7 @@ class _Cavity(NamedTuple):
 
 
 class _Tilted(NamedTuple):
-    """Cavity times factor in the cavity's white coordinates, and the nodes it is known at."""
+    """Cavity times factor in the cavity's white coordinates, and nodes of the predictors."""
 
     log_mass: FloatArray
     mean: FloatArray
@@ -187,13 +187,23 @@ class _Tilted(NamedTuple):
     @classmethod
     def of(cls, nodes: FloatArray, logs: FloatArray) -> "_Tilted":
         """Nodes (J, n, K) and the logs of their weights, which are nothing where no numbers."""
-        logs = np.where(np.isnan(logs), -np.inf, logs)
-        log_mass = logsumexp(logs, axis=0)
-        weights = np.exp(logs - log_mass)
-        mean = np.einsum("jn,jnk->nk", weights, nodes)
-        off = nodes - mean
+        log_mass, weights = _shares(logs)
+        mean, off = _centred(weights, nodes)
         cov = np.einsum("jnk,jnl->nkl", weights[:, :, None] * off, off)
         return cls(log_mass, mean, cov, nodes, weights)
+
+
+class _Given(NamedTuple):
+    """One predictor given others at J nodes of these: log mass, mean and variance, shape (J, n).
+
+    And nodes with their shares, shape (I, J, n).
+    """
+
+    log_mass: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+    nodes: FloatArray
+    shares: FloatArray
 
 
 class _Step(NamedTuple):
@@ -233,6 +243,7 @@ class SeveralBlock(GroupBlock):
         self._last: tuple[FloatArray, FloatArray] | None = None
         # Of two predictors the one that is integrated out given the other.
         self._inner: int | None = None
+        self._modes: FloatArray | None = None  # of it, at nodes of the other
 
     @property
     def precisions(self) -> FloatArray:
@@ -264,14 +275,19 @@ class SeveralBlock(GroupBlock):
             tangent = value + ((self._mean - eta) * slope).sum(axis=-1)
             return bool((value[0] > tangent + _ROUND_OFF * (1.0 + np.abs(value))).any())
 
-    def expansion(self, eta: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Log p, its gradient and minus its second derivatives in the predictor `gaussian_in`.
+    def bends_given(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Gradient and minus second derivatives in the predictor `gaussian_in`, shape (N, n).
 
-        At predictors (N, n K), of shape (N, n) each.
+        At predictors (N, n K).
         """
         first, bends = self._sites.slopes_at(eta.reshape(-1, *self._sites.shape))
         place = self.gaussian_in
-        return self._sites.log_prob(eta), first[..., place], bends[..., place, place]
+        return first[..., place], bends[..., place, place]
+
+    def levels_given(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log p, and the same gradient."""
+        first = self._sites.first(eta)[:, self.gaussian_in :: self.width]
+        return self._sites.log_prob(eta), np.where(np.isfinite(first), first, 0.0)
 
     def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Gradient of log p and its second derivatives, at predictors (..., n, K)."""
@@ -316,7 +332,7 @@ class SeveralBlock(GroupBlock):
         pull = shift - old.shift - times(precision - old.precision, self._mean)
         scale = np.sqrt(cavity.marginal)
         relative = tilted.cov / (scale[:, :, None] * scale[:, None, :])
-        gap = np.abs(np.log(np.linalg.eigvalsh(relative))).sum(axis=1)
+        gap = np.abs(np.log(small.eigh(relative)[0])).sum(axis=1)
         # Mass of the cavity times the unscaled site.
         centre, marginal = (times(cavity.inverse, x) for x in (cavity.mean, self._mean))
         log_mass = np.log(cavity.marginal) + old.shift * self._mean + centre * (marginal - centre)
@@ -354,11 +370,10 @@ class SeveralBlock(GroupBlock):
         assert isinstance(self.predictors, DenseRows)
         factor = self.predictors.gradient(offset, sites.precision, mean, spread)
         tilted = self._tilted(cavity)
-        nodes = cavity.mean + times(cavity.root, tilted.nodes)
         flat = (
             factor.reshape(self.predictors.rows().shape),
             offset.ravel(),
-            nodes.reshape(len(nodes), -1),
+            tilted.nodes.reshape(len(tilted.nodes), -1),
         )
         return SeveralGradient(*flat, tilted.weights)
 
@@ -370,12 +385,12 @@ class SeveralBlock(GroupBlock):
         return precision.ravel(), (first + times(precision, at)).ravel()
 
     def _cavity(self) -> _Cavity:
-        sites, chol = self._of_predictors(self.tau, self.nu), np.linalg.cholesky(self._cov)
-        taken = chol.swapaxes(1, 2) @ sites.precision @ chol
-        values, vectors = np.linalg.eigh(taken)
+        sites, chol = self._of_predictors(self.tau, self.nu), small.cholesky(self._cov)
+        taken = small.product(chol.swapaxes(1, 2), small.product(sites.precision, chol))
+        values, vectors = small.eigh(taken)
         left = np.maximum(1.0 - values, LEAST_CAVITY)
-        turned = chol @ vectors
-        inverse = np.linalg.inv(turned)
+        turned = small.product(chol, vectors)
+        inverse = small.product(vectors.swapaxes(1, 2), small.inverse(chol))
         white = times(inverse, self._mean) - times(turned.swapaxes(1, 2), sites.shift)
         root = np.sqrt(left)[:, None]
         mean = times(turned, white / left)
@@ -385,7 +400,7 @@ class SeveralBlock(GroupBlock):
         if self._sites.shape[0] == 1 and self.width > _MOST:
             found = self._by_laplace(cavity)
         else:
-            found = _Tilted.of(*self._nodes_of(cavity))
+            found = self._by_nodes(cavity)
         # A site has no negative precision.
         return found._replace(cov=_clipped(found.cov, LEAST_SHRINKAGE, 1.0 - LEAST_SHRINKAGE))
 
@@ -393,88 +408,119 @@ class SeveralBlock(GroupBlock):
         """Of one factor that couples many predictors: the Gaussian of its curvature at the mode."""
         mode, root = self._mode_of(cavity)
         nodes, logs = _nodes_about(mode, root)
-        value = self._value(cavity, mode[None])[0] + np.linalg.slogdet(root)[1]
+        value = self._value(cavity, mode[None])[0] + small.log_size(root)
         cov, weights = root @ root.swapaxes(1, 2), np.full(logs.shape, 1.0 / len(logs))
-        return _Tilted(value, mode, cov, nodes, weights)
+        return _Tilted(value, mode, cov, cavity.mean + times(cavity.root, nodes), weights)
 
-    def _nodes_of(self, cavity: _Cavity) -> tuple[FloatArray, FloatArray]:
-        """White nodes (J, n, K), and the logs of what cavity times factor has at each."""
+    def _by_nodes(self, cavity: _Cavity) -> _Tilted:
+        """By a rule about the mode of all, or of one predictor given others."""
         if self.gaussian_in is not None:
             return self._given_others(cavity, self.gaussian_in)
+        if self.width == 2 and self._inner is not None:
+            return self._given_others(cavity, self._inner)
         mode, root = self._mode_of(cavity)
         if self.width == 2:
             # The mode may be that of a spike, where a scale is next to 0 and a location is at the
             # datum: of two predictors the one that is narrowest there goes given the other.
-            if self._inner is None:
-                ratio = np.linalg.norm(cavity.root @ root, axis=2)
-                ratio /= np.linalg.norm(cavity.root, axis=2)
-                self._inner = int(ratio.min(axis=0).argmin())
+            ratio = np.linalg.norm(small.product(cavity.root, root), axis=2)
+            ratio /= np.linalg.norm(cavity.root, axis=2)
+            self._inner = int(ratio.min(axis=0).argmin())
             return self._given_others(cavity, self._inner)
         nodes, logs = _nodes_about(mode, root)
         eta = cavity.mean + times(cavity.root, nodes)
-        return nodes, logs + self._sites.log_prob(eta.reshape(len(eta), -1))
+        found = _Tilted.of(nodes, logs + self._sites.log_prob(eta.reshape(len(eta), -1)))
+        return found._replace(nodes=eta)
 
-    def _given_others(self, cavity: _Cavity, place: int) -> tuple[FloatArray, FloatArray]:
-        """The same by nodes of the other predictors, and of this one given them.
+    def _given_others(self, cavity: _Cavity, place: int) -> _Tilted:
+        """By nodes of the other predictors, and of this one given them.
 
         About the cavity's mean first, and then about the moments that these nodes find; in later
         sweeps about those of the last one, where they are near.
         """
         k = self.width
         others = [i for i in range(k) if i != place]
-        cov = cavity.root @ cavity.root.swapaxes(1, 2)
-        gain = np.linalg.solve(cov[:, others][:, :, others], cov[:, others, place, None])[..., 0]
-        variance = cov[:, place, place] - (gain * cov[:, others, place]).sum(axis=1)
-        chol = np.linalg.cholesky(cov[:, others][:, :, others])
+        cov = small.product(cavity.root, cavity.root.swapaxes(1, 2))
+        between, along = cov[:, others][:, :, others], cov[:, others, place]
+        gain = times(small.inverse(between), along)
+        variance = cov[:, place, place] - (gain * along).sum(axis=1)
+        chol = small.cholesky(between)
         centre, root = np.zeros((len(cov), k - 1)), np.broadcast_to(np.eye(k - 1), chol.shape)
         sizes = [_FIRST, _THEN]
         if self._last is not None:
-            before = self._last[0] - cavity.mean[:, others]
-            centre = np.linalg.solve(chol, before[..., None])[..., 0]
-            root, sizes = np.linalg.solve(chol, self._last[1]), sizes[1:]
+            white = small.inverse(chol)
+            centre = times(white, self._last[0] - cavity.mean[:, others])
+            root, sizes = small.product(white, self._last[1]), sizes[1:]
         for size in sizes:
-            white, logs = _nodes_about(centre, root, size if k == 2 else None)
-            eta = np.empty((len(white), *cavity.mean.shape))
-            eta[..., others] = off = times(chol, white)
-            eta[..., place] = (off * gain).sum(axis=2)
+            nodes, logs = _nodes_about(centre, root, size if k == 2 else None)
+            eta = np.empty((len(nodes), *cavity.mean.shape))
+            eta[..., others] = off = times(chol, nodes)
+            eta[..., place] = times(gain[:, None], off)[..., 0]
             eta += cavity.mean
-            inner, log_inner = self._within(eta, place, variance)
-            found = _Tilted.of(white, logs + logsumexp(log_inner, axis=0))
-            new = found.mean, np.linalg.cholesky(found.cov + _RIDGE * np.eye(k - 1))
+            given = self._within(eta, place, variance)
+            found = _Tilted.of(nodes, logs + given.log_mass)
+            new = found.mean, small.cholesky(found.cov + _RIDGE * np.eye(k - 1))
             if size == _THEN and self._last is not None and _are_apart((centre, root), new):
                 self._last = None
                 return self._given_others(cavity, place)
             centre, root = new
-        self._last = cavity.mean[:, others] + times(chol, centre), chol @ root
-        nodes = times(cavity.inverse, inner.reshape(-1, *cavity.mean.shape) - cavity.mean)
-        return nodes, (logs + log_inner).reshape(len(nodes), -1)
+        self._last = cavity.mean[:, others] + times(chol, centre), small.product(chol, root)
+        return self._of_all(cavity, place, eta, found, given)
 
-    def _within(
-        self, eta: FloatArray, place: int, variance: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Nodes (I, J, n, K) of one predictor given others, and logs of normal times factor there.
+    def _of_all(
+        self,
+        cavity: _Cavity,
+        place: int,
+        eta: FloatArray,
+        others: _Tilted,
+        given: _Given,
+    ) -> _Tilted:
+        """Moments of all predictors, from those of the one given others at their nodes."""
+        weights = others.weights
+        eta[..., place] = given.mean
+        mean, off = _centred(weights, eta - cavity.mean)
+        cov = np.einsum("jnk,jnl->nkl", weights[:, :, None] * off, off)
+        cov[:, place, place] += (weights * given.variance).sum(axis=0)
+        nodes = np.repeat(eta[None], len(given.nodes), axis=0)
+        nodes[..., place] = given.nodes
+        nodes = nodes.reshape(-1, *cavity.mean.shape)
+        cov = small.product(cavity.inverse, small.product(cov, cavity.inverse.swapaxes(1, 2)))
+        shares = (weights * given.shares).reshape(len(nodes), -1)
+        return _Tilted(others.log_mass, times(cavity.inverse, mean), cov, nodes, shares)
 
-        About its mode given them; `eta` (J, n, K) has its mean there.
-        """
+    def _within(self, eta: FloatArray, place: int, variance: FloatArray) -> _Given:
+        """One predictor given others, about its mode given them; `eta` (J, n, K) has its mean."""
         mean, quadratic = eta[..., place].copy(), place == self.gaussian_in
         if not quadratic:
             assert self._mode is not None
-            eta[..., place] = self._mode[:, place]
+            begun, last = self._mode[:, place], self._modes
+            if last is not None and last.shape == mean.shape:
+                begun = np.where(np.isfinite(last), last, begun)
+            eta[..., place] = begun
         for _ in range(1 if quadratic else _INNER_STEPS):
             first, bends = self._sites.slopes_at(eta)
             left = variance / (1.0 + variance * np.maximum(bends[..., place, place], 0.0))
-            eta[..., place] += left * (first[..., place] - (eta[..., place] - mean) / variance)
+            step = left * (first[..., place] - (eta[..., place] - mean) / variance)
+            eta[..., place] += step
+            if not (np.abs(step) > _SHORT * np.sqrt(left)).any():
+                break
+        middle = eta[..., place]
         # Three nodes have the moments of a Gaussian.
         x, log_shares = _rule(1, 3 if quadratic else _WITHIN)
-        nodes = np.repeat(eta[None], len(x), axis=0)
-        nodes[..., place] += np.sqrt(left) * x[:, :, None]
-        logs = log_shares[:, None, None] + 0.5 * np.log(left / variance)
+        nodes = middle + np.sqrt(left) * x[:, :, None]
+        log_scale = 0.5 * np.log(left / variance)
         if quadratic:  # at its middle: far from it differences would have no digits
-            logs = logs - 0.5 * (eta[..., place] - mean) ** 2 / variance
-            return nodes, logs + self._sites.log_prob(eta.reshape(len(eta), -1))
-        logs = logs + 0.5 * (x**2)[:, :, None] - 0.5 * (nodes[..., place] - mean) ** 2 / variance
-        values = self._sites.log_prob(nodes.reshape(len(x) * len(eta), -1))
-        return nodes, logs + values.reshape(logs.shape)
+            value = self._sites.log_prob(eta.reshape(len(eta), -1))
+            log_mass = log_scale - 0.5 * (middle - mean) ** 2 / variance + value
+            return _Given(log_mass, middle, left, nodes, np.exp(log_shares)[:, None, None])
+        self._modes = middle.copy()
+        eta = np.repeat(eta[None], len(x), axis=0)
+        eta[..., place] = nodes
+        logs = log_shares[:, None, None] + 0.5 * (x**2)[:, :, None] + log_scale
+        logs -= 0.5 * (nodes - mean) ** 2 / variance
+        values = self._sites.log_prob(eta.reshape(len(x) * eta.shape[1], -1))
+        log_mass, shares = _shares(logs + values.reshape(logs.shape))
+        mean, off = _centred(shares, nodes)
+        return _Given(log_mass, mean, (shares * off**2).sum(axis=0), nodes, shares)
 
     def _value(self, cavity: _Cavity, white: FloatArray) -> FloatArray:
         """Log of cavity times factor, the cavity being 1 in its middle, for (J, n, K)."""
@@ -576,26 +622,43 @@ def fit_several(
 
 def _matching(cavity: _Cavity, tilted: _Tilted) -> tuple[FloatArray, FloatArray]:
     """Precision and shift of the sites by which cavity times site has the tilted moments."""
-    inverse = np.linalg.inv(tilted.cov)
+    inverse = small.inverse(tilted.cov)
     taken = inverse - np.eye(inverse.shape[1])
     back = cavity.inverse.swapaxes(1, 2)
-    precision = back @ (0.5 * (taken + taken.swapaxes(1, 2))) @ cavity.inverse
+    taken = 0.5 * (taken + taken.swapaxes(1, 2))
+    precision = small.product(back, small.product(taken, cavity.inverse))
     shift = times(precision, cavity.mean) + times(back, times(inverse, tilted.mean))
     return precision, shift
 
 
 def _clipped(matrices: FloatArray, least: float, most: float) -> FloatArray:
     """Symmetric matrices with eigenvalues within limits."""
-    values, vectors = np.linalg.eigh(matrices)
+    values, vectors = small.eigh(matrices)
     values = np.clip(values, least, most)
-    return np.asarray((vectors * values[:, None]) @ vectors.swapaxes(1, 2))
+    return small.product(vectors * values[:, None], vectors.swapaxes(1, 2))
+
+
+def _shares(logs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Log of the sum of the first axis, and shares of it; of no numbers none."""
+    logs = np.where(np.isnan(logs), -np.inf, logs)
+    most = np.maximum(logs.max(axis=0), -1e300)  # none where all are nothing
+    shares = np.exp(logs - most)
+    total = shares.sum(axis=0)
+    with np.errstate(divide="ignore"):
+        return most + np.log(total), shares / np.maximum(total, 1e-300)
+
+
+def _centred(weights: FloatArray, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The mean of x over the first axis, by weights of as many axes or one less, and x less it."""
+    mean = (weights * x if weights.ndim == x.ndim else weights[..., None] * x).sum(axis=0)
+    return mean, x - mean
 
 
 def _are_apart(one: tuple[FloatArray, FloatArray], other: tuple[FloatArray, FloatArray]) -> bool:
     """Whether any of two rows of Gaussians, by means and roots, are more than a deviation apart."""
-    inverse = np.linalg.inv(one[1])
-    off, ratio = times(inverse, other[0] - one[0]), np.abs(np.linalg.det(inverse @ other[1]))
-    return bool((np.abs(off) > 1.0).any() or (np.abs(np.log(ratio)) > np.log(2.0)).any())
+    off = times(small.inverse(one[1]), other[0] - one[0])
+    ratio = small.log_size(other[1]) - small.log_size(one[1])
+    return bool((np.abs(off) > 1.0).any() or (np.abs(ratio) > np.log(2.0)).any())
 
 
 def _nodes_about(
@@ -608,7 +671,7 @@ def _nodes_about(
     x, log_shares = _rule(mean.shape[1], size)
     nodes = mean + times(root, x[:, None])
     logs = (log_shares + 0.5 * (x**2).sum(axis=1))[:, None] - 0.5 * (nodes**2).sum(axis=2)
-    return nodes, logs + np.linalg.slogdet(root)[1]
+    return nodes, logs + small.log_size(root)
 
 
 @lru_cache
