@@ -153,8 +153,9 @@ def integrate(
         for `predict`); ``likelihood`` of a SkewGP, by name;
         ``heavy_tails``, names of the hyperparameters whose means the draws do not give (see below);
         ``improper_priors``, names of the variables with density one in ``log_evidence``, or with
-        one that lacks its constant, as ``pm.ICAR``, which then compares only with that of models
-        with the same ones.
+        one that lacks its constant, as ``pm.ICAR`` or what a ``transform=`` keeps from a part of
+        its support, which then compares only with that of models with the same ones. Entries that
+        are independent and alike, as cut-points, and kept in an order have their constant.
 
     Raises
     ------
