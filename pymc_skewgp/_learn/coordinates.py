@@ -11,9 +11,11 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
+from pymc.distributions.transforms import Chain, Ordered, _default_transform
 from pymc.logprob.transforms import LogTransform
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV
+from scipy.special import gammaln
 
 from pymc_skewgp._errors import DiscreteHyperparameterError
 from pymc_skewgp._gaussian.weights import IntArray
@@ -178,6 +180,26 @@ class Coordinates:
             found += [FlatCoordinate(int(i), rv.name, labels[i], log, ends) for i in own]
         return found
 
+    @property
+    def log_orders(self) -> float:
+        """What PyMC's densities lack of variables alike that a transform keeps in an order: K!."""
+        known = zip(self._variables(), self.shapes, strict=True)
+        orders = [shape for rv, shape in known if _alike_in_order(self.model, rv)]
+        return float(sum(np.prod(s[:-1]) * gammaln(s[-1] + 1.0) for s in orders))
+
+    @property
+    def cut_off(self) -> list[str]:
+        """Variables that a transform of their own keeps from a part of their support.
+
+        Their density is not normalised, by a factor that is not known.
+        """
+        variables = self._variables()
+        return [
+            rv.name
+            for rv in variables
+            if _is_cut_off(self.model, rv) and not _alike_in_order(self.model, rv)
+        ]
+
     @cached_property
     def _places(self) -> list[tuple[slice, Shape]]:
         sizes = [int(np.prod(shape, dtype=int)) for shape in self.shapes]
@@ -233,6 +255,23 @@ class Coordinates:
 
     def _variables(self) -> list[Any]:
         return [self.model.values_to_rvs[value] for value in self.continuous]
+
+
+def _is_cut_off(model: pm.Model, rv: Any) -> bool:
+    """Whether its values are transformed otherwise than its distribution asks for."""
+    given, own = model.rvs_to_transforms[rv], _default_transform(rv.owner.op, rv)
+    return given is not None and type(given) is not type(own)
+
+
+def _alike_in_order(model: pm.Model, rv: Any) -> bool:
+    """Whether entries are independent and alike, and kept in an order: one in K! orders is left."""
+    given = model.rvs_to_transforms[rv]
+    chain = given.transform_list if isinstance(given, Chain) else [given]
+    if rv.owner.op.ndim_supp or not any(isinstance(x, Ordered) for x in chain):
+        return False
+    return all(
+        not x.type.ndim or x.type.broadcastable[-1] for x in rv.owner.op.dist_params(rv.owner)
+    )
 
 
 def free_variable(model: pm.Model, rv: Any, value: Any = None) -> Any:

@@ -144,7 +144,8 @@ def integrate(
 
         Attributes of ``posterior`` and ``sample_stats``: ``log_evidence`` of the model,
         hyperparameters integrated out, in nats, by which models and kernels are compared, with its
-        standard error ``log_evidence_se``; ``relative_ess`` and ``pareto_k`` of the weights with
+        standard error ``log_evidence_se``, which counts what tails of priors may hold beyond all
+        draws of the surrogate; ``relative_ess`` and ``pareto_k`` of the weights with
         EP's evidence, ``relative_ess_exact`` and ``pareto_k_exact`` of those that correct it, or
         of the draws themselves where there are no hyperparameters;
         ``method``, the rung of the ladder that was reached, and ``rung``, its number;
@@ -153,8 +154,9 @@ def integrate(
         for `predict`); ``likelihood`` of a SkewGP, by name;
         ``heavy_tails``, names of the hyperparameters whose means the draws do not give (see below);
         ``improper_priors``, names of the variables with density one in ``log_evidence``, or with
-        one that lacks its constant, as ``pm.ICAR``, which then compares only with that of models
-        with the same ones.
+        one that lacks its constant, as ``pm.ICAR`` or what a ``transform=`` keeps from a part of
+        its support, which then compares only with that of models with the same ones. Entries that
+        are independent and alike, as cut-points, and kept in an order have their constant.
 
     Raises
     ------

@@ -141,7 +141,7 @@ def _as_rows(model: pm.Model, new: Mapping[str, Any]) -> NewData:
                     f"the length of the dimension {name!r} follows from data: give new rows of "
                     "these, and no labels."
                 )
-            labels[name] = list(x)
+            labels[name] = _as_labels(model, name, list(x))
             continue
         refuse_masked(name, x)
         old = data[name].get_value(borrow=True)
@@ -179,6 +179,17 @@ def _as_rows(model: pm.Model, new: Mapping[str, Any]) -> NewData:
                 "groups places of their own, and their labels."
             )
     return NewData(values, labels)
+
+
+def _as_labels(model: pm.Model, name: str, new: list[Any]) -> list[Any]:
+    known = list(model.coords.get(name) or ())
+    again = [x for i, x in enumerate(new) if x in known or x in new[:i]]
+    if again and any(name in model.named_vars_to_dims.get(x.name, ()) for x in model.free_RVs):
+        raise ValueError(
+            f"labels of new entries of {name!r} must be new, and each stand once, got "
+            f"{', '.join(map(repr, again))}. Rows of an entry that is known have its place alone."
+        )
+    return new
 
 
 def _is_index(model: pm.Model, data: Any) -> bool:

@@ -332,7 +332,8 @@ def _singular_prior(model: pm.Model, block: BlockGraph, values: Mapping[str, Any
     of = " and ".join(names)
     return (
         f"the log density of {of} is quadratic, but no Gaussian's: the matrix of its second "
-        "derivatives is not negative definite, so that the density has no finite integral. Add a "
+        "derivatives is not symmetric and negative definite, so that the density has no finite "
+        "integral. Mend the covariance of a pm.MvNormal. Of other densities, add a "
         "term that bounds it in every direction; or, where the data are to bound it, let the "
         "variable be pm.Flat and its density a pm.Potential."
     )
@@ -598,6 +599,8 @@ def compile_objective(
     coordinates, origin = coordinates_of(
         model, everything, start, may_be_none=averaged, by_name=averaged
     )
+    if averaged:
+        log_prior += coordinates.log_orders
     terms = [
         CompiledTerms(coordinates, data, graph, own)
         for graph, own in zip(graphs, sites, strict=True)

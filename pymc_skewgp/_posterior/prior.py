@@ -498,6 +498,7 @@ def as_data_sets(
 def kinds_of(X: Any, y: Any, likelihood: Any) -> dict[str, tuple[Any, Any, Any]]:
     """(X, y, likelihood) by name, not checked; the name is empty where there is only one."""
     if y is not None or not getattr(likelihood, "has_data", True):
+        _refuse_another_order(X, y)
         return {"": (X, y, likelihood)}
     if isinstance(X, Mapping):
         kinds = {str(name): kind for name, kind in X.items()}
@@ -519,7 +520,19 @@ def kinds_of(X: Any, y: Any, likelihood: Any) -> dict[str, tuple[Any, Any, Any]]
             raise TypeError(f"data {name!r} must be a tuple (X, y, likelihood), got a {found}.")
         if not name:
             raise ValueError("names of data must not be empty.")
+        _refuse_another_order(*kind[:2])
     return kinds
+
+
+def _refuse_another_order(X: Any, y: Any) -> None:
+    """Raise for y of pandas that has the labels of X's rows in another order: rows go by place."""
+    if not (hasattr(X, "iloc") and hasattr(y, "iloc")) or X.index.equals(y.index):
+        return
+    if len(X) == len(y) and set(X.index) == set(y.index):
+        raise ValueError(
+            "the index of y has the labels of that of X in another order, and rows go by place: "
+            "give y.loc[X.index], or y.to_numpy() where it is in the order of X."
+        )
 
 
 def rows_of(sets: tuple[DataSet, ...], prior: Prior) -> tuple[Observations, BoolArray]:

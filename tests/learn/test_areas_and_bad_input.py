@@ -1,6 +1,7 @@
 """Priors of areas and walks that PyMC leaves improper, and input that is refused by name."""
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from pymc.distributions.transforms import ordered
@@ -263,3 +264,83 @@ def test_a_likelihood_that_ends_where_a_latent_variable_says():
         pm.Uniform("y", 0.0, pm.math.exp(b), observed=[0.4, 2.0, 1.1])
     with pytest.raises(sg.DoublePrecisionError, match="likelihood is 0"):
         sg.integrate(model, progressbar=False, random_seed=0)
+
+
+def test_cut_points_in_order_have_a_normalised_prior():
+    """Of all orders, whose density PyMC has, one is left. Of points that differ it says so."""
+    x = np.array([-1.0, 0.2, 0.8, 1.5])
+    y = np.array([0, 1, 1, 2])
+
+    def evidence(mu):
+        with pm.Model() as model:
+            a = pm.Normal("a", 0, 1)
+            cuts = pm.Normal("cuts", mu, 1.5, shape=2, transform=ordered, initval=[-1, 1])
+            pm.OrderedProbit("y", eta=a * x, cutpoints=cuts, observed=y)
+        return _integrated(model)
+
+    # Points on a grid over a and both cut-points, any order, which is then sorted.
+    a, one, two = np.meshgrid(*[np.linspace(-7.5, 7.5, 121)] * 3, indexing="ij", sparse=True)
+    low, high = np.minimum(one, two), np.maximum(one, two)
+    eta = a[..., None] * x
+    below, above = norm.cdf(low[..., None] - eta), norm.cdf(high[..., None] - eta)
+    p = below[..., 0] * (above - below)[..., 1] * (above - below)[..., 2] * (1 - above)[..., 3]
+    prior = norm.pdf(a) * norm.pdf(one, 0, 1.5) * norm.pdf(two, 0, 1.5)
+    true = np.log((p * prior).sum() * 0.125**3)
+    found, log_evidence = evidence(0.0)
+    attrs = found["posterior"].attrs
+    # .003: the kink on the diagonal, by steps of an eighth; five errors of Monte Carlo.
+    assert log_evidence == pytest.approx(true, abs=0.003 + 5 * attrs["log_evidence_se"])
+    assert attrs["improper_priors"] == ""
+    other, _ = evidence([-1.0, 1.0])
+    assert other["posterior"].attrs["improper_priors"] == "cuts"
+    with pytest.warns(sg.ComparisonWarning, match="cuts"):
+        sg.compare({"alike": found, "others": other}, loo=False, progressbar=False)
+
+
+@pytest.mark.parametrize("name", ["cov", "tau"])
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_covariance_that_is_not_symmetric_is_refused(name, observed):
+    """PyMC's density reads its lower triangle, and its draws read both."""
+    matrix = np.array([[1.0, 0.5], [-0.2, 2.0]])
+
+    def model(is_random):
+        with pm.Model() as found:
+            scale = pm.HalfNormal("s", 1) if is_random else 1.0
+            if observed:
+                b = pm.Normal("b", 0, 1, shape=2)
+                pm.MvNormal("z", b, **{name: scale * matrix}, observed=Y[:2])
+            else:
+                z = pm.MvNormal("z", np.zeros(2), **{name: scale * matrix})
+                pm.Normal("y", z, 0.5, observed=Y[:2])
+        return found
+
+    with pytest.raises(ValueError, match="the covariance of z must be symmetric"):
+        sg.integrate(model(False), progressbar=False)
+    with pytest.raises(ValueError, match=r"symmetric|no value at any start"):
+        sg.integrate(model(True), progressbar=False)
+
+
+@pytest.mark.parametrize("sigma", [1e-60, 1e60])
+def test_a_start_beyond_double_precision_is_refused(sigma):
+    with pm.Model() as model:
+        u = pm.Normal("u", 0, pm.HalfNormal("tau", 1), shape=4)
+        pm.Normal("y", u, pm.HalfNormal("sigma", 1), observed=Y)
+    with pytest.raises(ValueError, match="no mode of the hyperparameters is reached from start"):
+        sg.integrate(model, start={"sigma": sigma}, progressbar=False)
+
+
+def test_labels_of_y_in_another_order_are_refused():
+    gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, 1.0))
+    X = pd.DataFrame({"x": [0.0, 1.0, 2.0]}, index=["a", "b", "c"])
+    y = pd.Series([0.1, 1.0, 0.3], index=["c", "a", "b"])
+    noise = sg.likelihoods.Gaussian(0.5)
+    for data in ((X, y), ([(X, y, noise)],)):
+        with pytest.raises(ValueError, match=r"another order, and rows go by place: give y.loc"):
+            gp.posterior(*data, **({} if len(data) == 1 else {"likelihood": noise}))
+    # Labels of its own say nothing of which row is meant.
+    for given in (y.loc[X.index], y.reset_index(drop=True)):
+        values = gp.posterior(X, given, likelihood=noise).log_marginal_likelihood
+        cov = np.exp(-0.5 * (X["x"].values[:, None] - X["x"].values) ** 2) + 0.25 * np.eye(3)
+        # Closed form.
+        true = multivariate_normal(np.zeros(3), cov).logpdf(given)
+        assert values.value == pytest.approx(true, abs=1e-9)

@@ -28,7 +28,7 @@ from pymc_skewgp._learn.averaging.importance import (
 from pymc_skewgp._learn.averaging.integration import IMPORTANCE, Integral, Ladder
 from pymc_skewgp._learn.averaging.modes import Mode, by_pattern
 from pymc_skewgp._learn.averaging.points import ExactPoints, WeightedPoints, joined
-from pymc_skewgp._learn.averaging.surrogate import SmoothTarget, SurrogateSampler
+from pymc_skewgp._learn.averaging.surrogate import SmoothTarget, SurrogateSampler, mass_beyond
 from pymc_skewgp._learn.coordinates import Point, Value, coordinates_of
 from pymc_skewgp._learn.objective import CompiledLogPrior
 from pymc_skewgp._posterior.draws_with_evidence import DrawsWithEvidence
@@ -250,6 +250,29 @@ def test_a_surrogate_learns_where_its_weights_are_large():
     assert min(found.relative_ess for found in estimates) > 0.15
     # Errors of .05 to .1 each, and up to a tenth of the mass is further out than any draw.
     assert np.mean([x.value for x in estimates]) == pytest.approx(cut.log_integral, abs=0.2)
+
+
+@pytest.mark.parametrize(("df", "d"), [(1.5, 4), (2.0, 16), (4.0, 30)])
+def test_mass_in_tails_that_draws_do_not_reach(df, d):
+    """Independent priors, about which data say nothing: what is beyond eight deviations."""
+    prior = stats.t(df)
+    rng = np.random.default_rng(1)
+    x = prior.rvs((20000, d), random_state=rng)
+
+    def share(prior, x):
+        def values(rows):
+            return (np.array([prior.logpdf(row.x).sum() for row in rows]),) * 2
+
+        arrays = [np.zeros(len(x)) for _ in range(4)]
+        return mass_beyond(values, WeightedPoints.of((), x, *arrays), ())
+
+    beyond = 2.0 * d * prior.sf(8.0 * prior.ppf(0.75) / stats.norm.ppf(0.75))
+    # Half as much again: the peak is not a normal's, and quartiles are of draws.
+    assert beyond / 1.5 < share(prior, x) < 1.5 * beyond
+    assert share(stats.norm(), rng.normal(size=x.shape)) == 0.0
+    assert share(stats.t(8.0), stats.t(8.0).rvs(x.shape, random_state=rng)) == 0.0
+    # Of logarithms tails are exponential.
+    assert share(stats.logistic(), stats.logistic.rvs(size=x.shape, random_state=rng)) == 0.0
 
 
 def test_points_without_any_weight():

@@ -320,3 +320,16 @@ class TestRefusals:
             gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Gamma("ls", 2, 1)))
             gp.marginal_likelihood("y", pm.Data("x", X), pm.Data("labels", [0, 1, 1, 0]))
         self.refused(model, {"x": XNEW}, r"sg\.predict\(result, Xnew, gp=gp\)", ls=1.0)
+
+
+def test_labels_of_new_groups_that_are_not_new():
+    """Taken as a new group, its rows would be predicted from the prior of groups."""
+    with pm.Model(coords={"group": ["a", "b"]}) as model:
+        index = pm.Data("index", [0, 0, 1])
+        effect = pm.Normal("effect", 0, 1, dims="group")
+        pm.Normal("y", effect[index], 0.5, observed=[0.1, 0.3, 1.0])
+    idata = made_up(effect=[0.2, 0.9])
+    for labels in (["a"], ["c", "c"]):
+        with pytest.raises(ValueError, match="'group' must be new, and each stand once"):
+            predicted(model, idata, {"index": [2], "group": labels})
+    assert predicted(model, idata, {"index": [2], "group": ["c"]})["predictions"]["y"].size == 2000

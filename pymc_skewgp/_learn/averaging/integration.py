@@ -36,7 +36,12 @@ from pymc_skewgp._learn.averaging.points import (
     joined,
 )
 from pymc_skewgp._learn.averaging.problem import IntegrationProblem, ManyRowsProblem, likelihoods_of
-from pymc_skewgp._learn.averaging.surrogate import SmoothTarget, SurrogateSampler, first_points
+from pymc_skewgp._learn.averaging.surrogate import (
+    SmoothTarget,
+    SurrogateSampler,
+    first_points,
+    mass_beyond,
+)
 from pymc_skewgp._learn.coordinates import Point, Searched
 from pymc_skewgp._learn.optimizers import (
     EvaluationLog,
@@ -170,6 +175,10 @@ class Ladder:
             # The modes are not those with the mass.
             modes = with_mode_from(modes, best.highest, self._problem.objective, self._evaluate)
         estimate = points.estimate()
+        if rung == SURROGATE:
+            values = self._evaluate.values
+            lost = max(mass_beyond(values, part.points, part.highest.pattern) for part in parts)
+            estimate = estimate._replace(std_error=float(np.hypot(estimate.std_error, lost)))
         accepted = self._settings.accepts(estimate) and not above
         return Integral(points, estimate, max(part.rung for part in parts), accepted), modes
 

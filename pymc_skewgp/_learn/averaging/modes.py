@@ -127,6 +127,11 @@ def modes_of(
     # A narrow mode has less mass than a wide one as high: some nats more than count in the end.
     highest = max(optimum.value.total for optimum in found)
     high = [optimum for optimum in found if optimum.value.total > highest - 2.0 * MARGIN]
+    if not high:  # nats are beyond double precision
+        raise optimizers.NoValueError(
+            "no mode of the hyperparameters is reached from start: their log density is "
+            f"{highest:.3g} at best. Give start nearer to what the data may be, or leave it out."
+        )
     apart = optimizers.distinct(high, _SAME_VALUE, _SAME_PLACE)
     return _counting([_mode(function, optimum, objective) for optimum in apart])
 

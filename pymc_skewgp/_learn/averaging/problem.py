@@ -320,9 +320,9 @@ class ManyRowsProblem(NamedTuple):
 
 
 def improper_priors(objective: Searched) -> list[str]:
-    """Names of variables with density one; of those integrated out first."""
+    """Names of variables with no normalised density; of those integrated out first."""
     flat = dict.fromkeys(x.name for x in objective.coordinates.flat)
-    return [*objective.density_one, *flat]
+    return [*objective.density_one, *flat, *objective.coordinates.cut_off]
 
 
 def problem_of_model(

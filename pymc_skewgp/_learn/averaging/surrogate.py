@@ -37,6 +37,7 @@ from scipy.linalg import cho_factor, cho_solve
 from pymc_skewgp._gaussian import weights
 from pymc_skewgp._gaussian.weights import IntArray, uniform_points
 from pymc_skewgp._learn.averaging.importance import (
+    DF,
     LEAST_SHARE,
     IntegrationSettings,
     StudentMixture,
@@ -572,3 +573,31 @@ class SurrogateSampler:
 def _relative_ess(log_weights: FloatArray) -> float:
     """None where no point has any weight."""
     return weights.relative_ess(log_weights) if np.isfinite(log_weights.max()) else 0.0
+
+
+# Standard deviations, by quartiles, from which on draws are too few; how much further is looked.
+_REACHED, _FURTHER, _QUARTILES = 8.0, 4.0, 1.349
+
+
+def mass_beyond(values: Target, points: WeightedPoints, pattern: Pattern) -> float:
+    """Share of the integral in tails that draws do not reach, roughly.
+
+    Of tails heavier than those of the proposals, Student t with `DF` degrees of freedom. Along each
+    coordinate, others at their medians, the density is taken for a power of the distance there.
+    """
+    if not np.isfinite(points.log_weights.max()):
+        return 0.0
+    low, middle, high = (
+        np.quantile(points.x, p, axis=0, weights=points.weights, method="inverted_cdf")
+        for p in (1.0 - _QUARTILE, 0.5, _QUARTILE)
+    )
+    near = np.diag(_REACHED * (high - low) / _QUARTILES)
+    far = _FURTHER * near
+    rows = middle + np.concatenate([0.0 * near[:1], near, -near, far, -far])
+    log_target = values([Point(row, pattern) for row in rows])[0]
+    with np.errstate(invalid="ignore"):
+        log_near, log_far = (log_target[1:] - log_target[0]).reshape(2, -1)
+        df = (log_near - log_far) / np.log(_FURTHER) - 1.0
+    heavy = (df < DF) & (log_near < 0.0)  # elsewhere the medians are not where the mass is
+    shares = _REACHED * np.exp(log_near[heavy]) / np.maximum(df[heavy], 1.0)
+    return float(min(1.0, shares.sum() / np.sqrt(2.0 * np.pi)))

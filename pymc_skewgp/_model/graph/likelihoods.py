@@ -29,6 +29,7 @@ from pymc_skewgp._model.distributions import probit
 from pymc_skewgp._model.distributions.unified_skew_normal import known_value
 from pymc_skewgp._model.ops.densities import label_intervals
 from pymc_skewgp._model.ops.plain_mode import is_drawn
+from pymc_skewgp._validation import SYMMETRY_RTOL
 
 # Probabilities in a graph that are a + b Phi(eta), however written, or of ``pm.OrderedProbit``.
 
@@ -416,6 +417,14 @@ def required_of(rv: Any, x: Any, what: str, condition: Any) -> Any:
     return pt.switch(pt.all(condition), x, _NAN)
 
 
+def symmetric(rv: Any, cov: Any) -> Any:
+    """A covariance; of another matrix PyMC reads the lower triangle, and draws by all of it."""
+    what = "the covariance of {} must be symmetric: check cov, or tau, of pm.MvNormal"
+    sd = pt.sqrt(pt.diagonal(cov, axis1=-2, axis2=-1))
+    close = pt.abs(cov - cov.mT) <= SYMMETRY_RTOL * sd[..., None] * sd[..., None, :]
+    return required_of(rv, cov, what, close)
+
+
 def positive(rv: Any, x: Any, shape: Any, what: str = "the noise of {} must be positive") -> Any:
     """A parameter for each of the data."""
     x = spread(x, shape)
@@ -608,6 +617,7 @@ def lognormal(rv: Any, values: Any, shape: Any) -> RowGraphs:
 def mvnormal(rv: Any, values: Any, shape: Any) -> RowGraphs:
     """A point for each entry; vectors are independent of each other."""
     mu, cov = parameters_of(rv)
+    cov = symmetric(rv, cov)
     k = values.shape[-1]
     cov = pt.cast(pt.broadcast_to(cov, pt.concatenate([shape, pt.stack([k])])), "float64")
     regular = pt.all(pt.isfinite(pt.linalg.cholesky(cov)))

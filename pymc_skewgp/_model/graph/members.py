@@ -30,7 +30,7 @@ from pymc_skewgp._errors import UnnormalizedPriorWarning, warn
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.graph import affine
 from pymc_skewgp._model.graph.initial_point import initial_point
-from pymc_skewgp._model.graph.likelihoods import block_diagonal, required_of
+from pymc_skewgp._model.graph.likelihoods import block_diagonal, required_of, symmetric
 from pymc_skewgp._model.ops.densities import CARLogDet, sun_of_process
 from pymc_skewgp._model.ops.plain_mode import PLAIN, as_real, in_double, plain_function
 from pymc_skewgp._sun.parameters import SunParameters
@@ -360,7 +360,9 @@ def as_member(model: pm.Model, rv: Any) -> Member:
     if not is_typed(rv):
         return _by_own_density(model, rv)
     mean, spread = mean_and_spread(rv)
-    if not (is_function(rv) or isinstance(rv.owner.op, MvNormalRV)):
+    if isinstance(rv.owner.op, MvNormalRV):
+        spread = [symmetric(rv, spread[0])]
+    elif not is_function(rv):
         what = "the standard deviation of {} must be positive"
         spread = [required_of(rv, sd, what, pt.gt(sd, 0.0)) for sd in spread]
     # Values first: what follows copies graphs, and a copy of a random variable is another one.
