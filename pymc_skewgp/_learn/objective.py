@@ -31,7 +31,13 @@ from pymc_skewgp._model.graph.data import SitesOfData, sites_at
 from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.graph.members import proper_joint
 from pymc_skewgp._model.graph.sites import distribution_name
-from pymc_skewgp._model.ops.plain_mode import PLAIN, many_at_once, plain_function, untraced
+from pymc_skewgp._model.ops.plain_mode import (
+    PLAIN,
+    many_at_once,
+    plain_function,
+    simplified,
+    untraced,
+)
 from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior import evidence_gradient
 from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
@@ -52,7 +58,8 @@ class GraphsAtPoints:
     """Graphs at values of their inputs, where they are small at many in one call."""
 
     def __init__(self, inputs: Sequence[Any], graphs: Sequence[Any]) -> None:
-        self._graphs, self._function = (inputs, graphs), plain_function(inputs, list(graphs))
+        self.graphs, self._inputs = simplified(inputs, graphs), inputs
+        self._function = plain_function(inputs, self.graphs)
         self._size = 0  # of the numbers at the last point
         self._is_single = False
 
@@ -93,7 +100,7 @@ class GraphsAtPoints:
 
     @cached_property
     def _together(self) -> tuple[Any, list[bool]]:
-        return many_at_once(*self._graphs)
+        return many_at_once(self._inputs, self.graphs)
 
 
 class CompiledTerms:
@@ -132,7 +139,7 @@ class CompiledTerms:
         self._of_sites = plain_function(inputs, of_sites)
         self._are_fixed = set(inputs).isdisjoint(graph_inputs(of_sites))
         self._fixed: SitesGiven | None = None
-        outputs = [*graph, *parameters]
+        outputs = [*self._forward.graphs, *parameters]
         weights = [output.type() for output in outputs]
         weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
         self._pull = plain_function([*inputs, *weights], gradient_in(weighted, coordinates))

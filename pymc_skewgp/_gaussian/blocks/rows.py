@@ -18,11 +18,11 @@ from scipy.linalg.blas import dsyrk, dtrmm
 
 from pymc_skewgp._gaussian.compiled.row_sites import (
     add_log_probs,
-    row_log_probs,
+    log_probs,
     row_moments,
     row_slopes,
 )
-from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, log_ndtr_table
+from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity, SiteMarginals
 from pymc_skewgp._gaussian.modes import Target
 from pymc_skewgp._gaussian.sparse import FieldPattern
@@ -160,8 +160,7 @@ class RowSites(BlockSites):
         if self._are_points:
             _, _, value, noise, _ = self._rows[:, rows]
             return np.asarray(-0.5 * ((value - eta) ** 2 / noise + np.log(noise)) - _LOG_SQRT_2PI)
-        found: FloatArray = row_log_probs(self._rows[:, rows], eta, log_ndtr_table())
-        return found
+        return log_probs(self._rows[:, rows], eta)
 
     def some_log_prob(self, rows: IntArray, eta: FloatArray) -> FloatArray:
         """See `BlockSites`."""
@@ -186,7 +185,7 @@ class RowSites(BlockSites):
             total -= np.einsum("ij,ij,i->j", z, z, 0.5 * repeats / noise)
             total -= np.sum(repeats * (0.5 * np.log(noise) + _LOG_SQRT_2PI))
             return
-        add_log_probs(self._rows[:, rows], centre, off, sign, log_ndtr_table(), total)
+        add_log_probs(self._rows[:, rows], centre, off, sign, total)
 
 
 # Sites of a block of rows and the steps that expectation propagation takes with them.

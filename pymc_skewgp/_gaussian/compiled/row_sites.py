@@ -9,14 +9,17 @@ row is an interval.
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pymc_skewgp._gaussian.compiled.rows import (
     interval_moments,
     jit,
     jit_inner,
+    log_ndtr_table,
     tabulated_log_ndtr,
     tabulated_ndtr,
 )
+from pymc_skewgp._validation import FloatArray
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -51,28 +54,67 @@ def row_moments(rows, mean, sd, out):  # type: ignore[no-untyped-def]
 
 @jit_inner()
 def _log_site(lower, upper, value, deviation, eta, table):  # type: ignore[no-untyped-def]
-    """Log p of one row, of noise with that deviation, given its predictor."""
+    """Log p of a row without both limits, of noise with that deviation, given its predictor."""
     if value == value:
         z = (value - eta) / deviation
         return -0.5 * z * z - math.log(deviation) - _LOG_SQRT_2PI
-    if upper == np.inf:
-        if lower == -np.inf:
-            return 0.0
-        return tabulated_log_ndtr((eta - lower) / deviation, table)
-    if lower == -np.inf:
+    if upper < np.inf:
         return tabulated_log_ndtr((upper - eta) / deviation, table)
-    return interval_moments((lower - eta) / deviation, (upper - eta) / deviation)[0]
+    return tabulated_log_ndtr((eta - lower) / deviation, table)  # of no limit 0
+
+
+def log_probs(rows: FloatArray, eta: FloatArray) -> FloatArray:
+    """Log p of each row, once, given predictors eta, shape (k, n)."""
+    rows, eta = np.ascontiguousarray(rows), np.ascontiguousarray(eta)
+    found, both = np.empty(eta.shape), _with_both_limits(rows)
+    _log_probs(rows, eta, log_ndtr_table(), found)
+    if both.any():
+        found[:, both] = _between(rows[:, both], eta[:, both])
+    return found
+
+
+def add_log_probs(
+    rows: FloatArray, centre: FloatArray, off: FloatArray, sign: float, total: FloatArray
+) -> None:
+    """Add to `total`, shape (N,), log p of all rows given predictors centre_i + sign off_ij.
+
+    Each counts as often as it says.
+    """
+    both = _with_both_limits(rows)
+    if both.any():
+        eta = (centre[both, None] + sign * off[both]).T
+        total += _between(rows[:, both], eta) @ rows[4, both]
+        rows, centre, off = rows[:, ~both], centre[~both], off[~both]
+    rows, off = np.ascontiguousarray(rows), np.ascontiguousarray(off)
+    _add_log_probs(rows, centre, off, sign, log_ndtr_table(), total)
+
+
+def _with_both_limits(rows: FloatArray) -> NDArray[np.bool_]:
+    """These have functions of their own, which take long to compile and few need."""
+    return np.isfinite(rows[:2]).all(axis=0) & np.isnan(rows[2])
+
+
+def _between(rows: FloatArray, eta: FloatArray) -> FloatArray:
+    found = np.empty(eta.shape)
+    _interval_log_probs(np.ascontiguousarray(rows), np.ascontiguousarray(eta), found)
+    return found
 
 
 @jit()
-def row_log_probs(rows, eta, table):  # type: ignore[no-untyped-def]
-    """Log p of each row, once, given predictors eta, shape (k, n)."""
-    found = np.empty(eta.shape)
+def _log_probs(rows, eta, table, found):  # type: ignore[no-untyped-def]
     for i in range(eta.shape[1]):
         deviation = math.sqrt(rows[3, i])
         for k in range(eta.shape[0]):
             found[k, i] = _log_site(rows[0, i], rows[1, i], rows[2, i], deviation, eta[k, i], table)
-    return found
+
+
+@jit()
+def _interval_log_probs(rows, eta, found):  # type: ignore[no-untyped-def]
+    for i in range(eta.shape[1]):
+        deviation = math.sqrt(rows[3, i])
+        for k in range(eta.shape[0]):
+            low, high = (rows[0, i] - eta[k, i]) / deviation, (rows[1, i] - eta[k, i]) / deviation
+            found[k, i] = interval_moments(low, high)[0]
 
 
 @jit()
@@ -91,11 +133,7 @@ def row_slopes(rows, eta, first, second):  # type: ignore[no-untyped-def]
 
 
 @jit()
-def add_log_probs(rows, centre, off, sign, table, total):  # type: ignore[no-untyped-def]
-    """Add to `total`, shape (N,), log p of all rows given predictors centre_i + sign off_ij.
-
-    Each counts as often as it says.
-    """
+def _add_log_probs(rows, centre, off, sign, table, total):  # type: ignore[no-untyped-def]
     for i in range(off.shape[0]):
         lower, upper, value, count = rows[0, i], rows[1, i], rows[2, i], rows[4, i]
         deviation = math.sqrt(rows[3, i])

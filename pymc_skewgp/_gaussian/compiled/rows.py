@@ -377,9 +377,8 @@ def tabulated_log_ndtr(x, table):  # type: ignore[no-untyped-def]
     if x >= _LAST:
         return 0.0
     if not x >= _FIRST:
-        return interval_moments(-x, np.inf)[0]
-    place = (x - _FIRST) * _PER_UNIT
-    return _polynomial(place, table)
+        return _log_tail(-x)
+    return _polynomial((x - _FIRST) * _PER_UNIT, table)
 
 
 @jit_inner()
@@ -388,15 +387,23 @@ def tabulated_ndtr(x, table):  # type: ignore[no-untyped-def]
     if x >= _LAST:
         return 1.0
     if not x >= _FIRST:
-        return math.exp(interval_moments(-x, np.inf)[0])
+        return math.exp(_log_tail(-x))
     return _polynomial((x - _FIRST) * _PER_UNIT, table)
 
 
-@jit_inner()
+@jit_inner(inline="always")
+def _log_tail(p):  # type: ignore[no-untyped-def]
+    """As `_above` has it."""
+    first = 2.0 * _FRACTION_TERMS / (p + math.sqrt(p * p + 4.0 * _FRACTION_TERMS))
+    for k in range(_FRACTION_TERMS, 0, -1):
+        first = k / (p + first)
+    return -0.5 * p * p - _LOG_SQRT_2PI - math.log(p + first)
+
+
+@jit_inner(inline="always")
 def _polynomial(place, table):  # type: ignore[no-untyped-def]
-    piece = int(place)
-    t = (place - piece - 0.5) / _PER_UNIT
-    c = table[piece]
-    low = (c[0] + t * c[1]) + t * t * (c[2] + t * c[3])
-    high = (c[4] + t * c[5]) + t * t * (c[6] + t * c[7])
+    i = int(place)
+    t = (place - i - 0.5) / _PER_UNIT
+    low = (table[i, 0] + t * table[i, 1]) + t * t * (table[i, 2] + t * table[i, 3])
+    high = (table[i, 4] + t * table[i, 5]) + t * t * (table[i, 6] + t * table[i, 7])
     return low + (t * t) * (t * t) * high

@@ -32,7 +32,12 @@ from pymc_skewgp._model.graph.fields import Field
 from pymc_skewgp._model.graph.gaussian_terms import SiteDesign
 from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.graph.members import JointGaussian, labels_of
-from pymc_skewgp._model.ops.plain_mode import PLAIN, many_at_once, plain_function
+from pymc_skewgp._model.ops.plain_mode import (
+    PLAIN,
+    many_at_once,
+    plain_function,
+    simplified,
+)
 from pymc_skewgp._model.steps.block_move import LatentAtPoint
 from pymc_skewgp._observations.observations import intervals
 from pymc_skewgp._observations.sites import Sites, SitesGiven
@@ -98,7 +103,7 @@ class _SideBySide:
     """
 
     def __init__(self, graphs: Sequence[Any], inputs: Sequence[Any], shared: Sequence[Any]) -> None:
-        self._shared = shared
+        self._shared, graphs = shared, simplified(inputs, graphs)
         self._held = held = _held(graphs, inputs, shared)
         self._first = many_at_once(shared, held)[0] if held else None
         new = {x: x.type(x.name) for x in held}

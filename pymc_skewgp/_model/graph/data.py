@@ -631,15 +631,19 @@ def _initial_values(random: Mapping[str, Any], model: Any) -> dict[str, Any]:
     return {name: point[name] for name in random}
 
 
-# Sites of a model that are those of labels, trials or counts under their canonical link.
+# Sites of a model that are those of labels, trials or counts under their canonical link, or of
+# counts with more variance.
 #
-# .. math:: \log p(y_i \mid \eta_i) = c_i + s_i \eta_i - n_i \kappa(\eta_i), \qquad
+# .. math:: \log p(y_i \mid \eta_i) = c_i + s_i \eta_i - n_i \kappa(\eta_i - a_i), \qquad
 #     \kappa(\eta) = \log(1 + e^\eta) \text{ or } e^\eta
 #
-# A few passes over the predictors in place of a graph's thirty.
+# A few passes over the predictors in place of a graph's thirty to a hundred. All a are 0 but of a
+# negative binomial distribution, whose n = y + alpha and a = log alpha change with alpha.
 
 # Predictors at which the form is to hold, of a log probability that is analytic: see `analytic`.
 _FARTHEST, _TRIED, _SEED = 30.0, 64, 0
+_TRIED_AGAIN = 8  # at other parameters
+_ROUNDS = 4  # of which each leaves some millionth of what was off
 # Round-off of a graph's values, as a share of the terms.
 _ROUND_OFF, _WHOLE = 1e-11, 1e-9
 
@@ -650,29 +654,34 @@ def _canonical_sites(
     constant: FloatArray,
     kappa: Callable[[FloatArray], FloatArray],
     slopes_of_kappa: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    shift: FloatArray | None = None,
 ) -> factors.SitesGiven:
-    """Sites of that form: `linear`, `trials` and `constant` are s, n and c."""
+    """Sites of that form: `linear`, `trials`, `constant` and `shift` are s, n, c and a."""
 
     def log_prob(eta: FloatArray) -> FloatArray:
-        found = kappa(eta)
+        found = kappa(eta if shift is None else eta - shift)
         found *= -trials
         found += linear * eta
         found += constant
         return found
 
     def slopes(eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        first, second = slopes_of_kappa(eta)
+        first, second = slopes_of_kappa(eta if shift is None else eta - shift)
         return linear - trials * first, -trials * second
 
     def some(rows: IntArray) -> factors.LogProb:
         own = linear[rows], trials[rows], constant[rows]
-        return _canonical_sites(*own, kappa, slopes_of_kappa).log_prob
+        moved = None if shift is None else shift[rows]
+        return _canonical_sites(*own, kappa, slopes_of_kappa, moved).log_prob
 
     return factors.SitesGiven(linear.size, log_prob, slopes, log_concave=True, some=some)
 
 
+_KAPPAS: Any = (softplus, logistic_with_slope), (np.exp, lambda eta: (np.exp(eta),) * 2)
+
+
 class RecognisedFamily:
-    """`SiteFunctions`, without parameters, whose sites may be canonical for the first data.
+    """`SiteFunctions` whose sites may be canonical for the first data.
 
     Parameters
     ----------
@@ -684,39 +693,64 @@ class RecognisedFamily:
         self._known: tuple[Data, factors.SitesGiven | None] | None = None
 
     def at(self, y: Data, parameters: Sequence[FloatArray]) -> factors.SitesGiven:
-        """See `SiteFamily`."""
+        """See `SiteFamily`: parameters for which sites are not canonical end the search for it."""
         sites = self._functions.at(y, parameters)
         if self._known is None:
             recognised = canonical if sites.width == 1 else softmax_sites
             self._known = np.array(y), recognised(sites)
+        elif parameters and self._known[1] is not None:
+            self._known = self._known[0], canonical(sites, tried=_TRIED_AGAIN)
         seen, found = self._known
-        return sites if found is None or not np.array_equal(seen, y) else found
+        if found is None or not np.array_equal(seen, y):
+            return sites
+        learnt = sites.has_parameters
+        return replace(found, in_parameters=sites.in_parameters, has_parameters=learnt)
 
 
-def canonical(sites: factors.SitesGiven) -> factors.SitesGiven | None:
+def canonical(sites: factors.SitesGiven, tried: int = _TRIED) -> factors.SitesGiven | None:
     """Sites in that form, where their values have it."""
-    rng = np.random.default_rng(_SEED)
-    tried = np.sort(np.append(rng.uniform(-_FARTHEST, _FARTHEST, _TRIED), [-_FARTHEST, _FARTHEST]))
-    eta = np.broadcast_to(np.append([-1.0, 0.0, 1.0], tried)[:, None], (tried.size + 3, sites.size))
-    values = sites.log_prob(eta)
-    if not np.isfinite(values[:3]).all():
+    if sites.width > 1:
         return None
-    below, here, above = values[:3]
-    for kappa, slopes in (
-        (softplus, logistic_with_slope),
-        (np.exp, lambda eta: (np.exp(eta),) * 2),
-    ):
+    at = np.random.default_rng(_SEED).uniform(-_FARTHEST, _FARTHEST, tried)
+    ends = [-_FARTHEST, 1.0 - _FARTHEST, -1.0, 0.0, 1.0, _FARTHEST - 1.0, _FARTHEST]
+    eta = np.concatenate([ends, np.sort(at)])[:, None] * np.ones(sites.size)
+    values = sites.log_prob(eta)
+    below, here, above = values[2:5]
+    if not np.isfinite(values[2:5]).all():
+        return None
+
+    def form(n: FloatArray, s: FloatArray, c: FloatArray, kind: int, *a: Any) -> Any:
+        found = _canonical_sites(s, n, c, *_KAPPAS[kind], *a)
+        size = 1.0 + np.abs(c) + np.abs(s * eta) + n * _KAPPAS[kind][0](eta - a[0] if a else eta)
+        with np.errstate(invalid="ignore"):
+            is_it = (n >= 0.0).all() & (np.abs(found.log_prob(eta) - values) <= _ROUND_OFF * size)
+        return found if is_it.all() else None
+
+    for kind, (kappa, _) in enumerate(_KAPPAS if tried == _TRIED else ()):
         k = kappa(np.array([-1.0, 0.0, 1.0]))
         n = _rounded(-(above + below - 2.0 * here) / (k[2] + k[0] - 2.0 * k[1]))
         s = _rounded(0.5 * (above - below + n * (k[2] - k[0])))
-        constant = here + n * k[1]
-        found = _canonical_sites(s, n, constant, kappa, slopes)
-        with np.errstate(invalid="ignore"):
-            off = np.abs(found.log_prob(eta) - values)
-        size = np.abs(constant) + np.abs(s * eta) + np.abs(n * kappa(eta)) + 1.0
-        if (off <= _ROUND_OFF * size).all() and (n >= 0.0).all():
+        found = form(n, s, here + n * k[1], kind)
+        if found is not None:
             return found
-    return None
+    s, n, c, a = _by_ends(eta[[0, 1, 5, 6]], values[[0, 1, 5, 6]])
+    return form(n, s, c, 0, a) if (np.abs(a) < _FARTHEST).all() else None
+
+
+def _by_ends(x: FloatArray, ends: FloatArray) -> tuple[FloatArray, ...]:
+    """s, n, c and a of a softplus from values at the ends of the range and one nearer to 0.
+
+    The function is a line there, but for what is left of the softplus: taken off in rounds.
+    """
+    n = a = np.zeros(ends.shape[1])
+    with np.errstate(all="ignore"):
+        for _ in range(_ROUNDS):
+            lines = ends + n * (softplus(x - a) - np.maximum(x - a, 0.0)) if n.any() else ends
+            s = _rounded(lines[1] - lines[0])
+            c = lines[0] - s * x[0]
+            n = _rounded(s - (lines[3] - lines[2]))
+            a = (lines[3] - c - (s - n) * x[3]) / n
+    return s, n, c, a
 
 
 def softmax_sites(sites: factors.SitesGiven) -> factors.SitesGiven | None:

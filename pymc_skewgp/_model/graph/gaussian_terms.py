@@ -148,7 +148,7 @@ def sites_of_data(y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = N
     )
     functions = SiteFunctions(known, compile_kwargs=compile_kwargs)
     given = tuple(pt.cast(x, "float64") for x in y.parameters)
-    by_values = not (given or y.is_coupled) and affine.is_analytic([log_prob], [y.eta])
+    by_values = not y.is_coupled and affine.is_analytic([log_prob], [y.eta])
     family = RecognisedFamily(functions) if by_values else functions
     return SitesOfData(family, values, given)
 

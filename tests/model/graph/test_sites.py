@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 from scipy import stats
 from scipy.special import expit, gammaln, log_softmax
-from scipy.stats import bernoulli, binom, poisson
+from scipy.stats import bernoulli, binom, nbinom, poisson
 
 from pymc_skewgp import NotSitesError, SkewGP
 from pymc_skewgp._model.graph.analysis import block_graph, site_block_of
@@ -243,6 +243,10 @@ CANONICAL = {
         lambda f: pm.Poisson("y", 2.5 * pm.math.exp(f.reshape((3, 2))), observed=PAIRS_OF_COUNTS),
         lambda x: poisson(2.5 * np.exp(x)).logpmf(PAIRS_OF_COUNTS.ravel()),
     ),
+    "more variance": (
+        lambda f: pm.NegativeBinomial("y", mu=3 * pm.math.exp(f), alpha=0.3, observed=np.arange(6)),
+        lambda x: nbinom(0.3, 0.1 / (0.1 + np.exp(x))).logpmf(np.arange(6)),
+    ),
 }
 OTHERS = {
     "a probit link": lambda f: pm.Bernoulli("y", p=pm.math.invprobit(f), observed=np.ones(6)),
@@ -254,9 +258,6 @@ OTHERS = {
     ),
     "a clip beyond all that is likely": lambda f: pm.Bernoulli(
         "y", logit_p=pm.math.clip(f, -40.0, 40.0), observed=np.ones(6)
-    ),
-    "more variance": lambda f: pm.NegativeBinomial(
-        "y", mu=pm.math.exp(f), alpha=2.0, observed=np.arange(6)
     ),
     "no zeros": lambda f: pm.Truncated(
         "y", pm.Poisson.dist(pm.math.exp(f)), lower=1, observed=np.arange(1, 7)
@@ -287,6 +288,23 @@ def test_canonical_sites_are_recognised(name):
     np.testing.assert_allclose(first, (above - below) / (2 * h), rtol=1e-5, atol=1e-5)
     slopes = [sites.slopes(x + k * h)[0] for k in (-1, 1)]
     np.testing.assert_allclose(second, (slopes[1] - slopes[0]) / (2 * h), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 2.0, 1e4])
+def test_canonical_sites_with_a_parameter_are_recognised_at_each_of_its_values(alpha):
+    y = np.arange(6)
+    with pm.Model() as model:
+        mu = pm.math.exp(pm.Normal("f", shape=6))
+        pm.NegativeBinomial("y", mu=mu, alpha=pm.Exponential("alpha", 1.0), observed=y)
+    family = sites_of_data(sites_of(model, model["y"], [model["f"]])).family
+    family.at(y, [np.array(1.0)])  # the logarithm of alpha, as PyMC has it
+    sites = family.at(y, [np.log(alpha)])
+    assert sites.log_concave
+    assert sites.has_parameters
+    x = np.linspace(-8.0, 6.0, 14)[:, None] * np.ones(6)  # below SciPy loses digits
+    wanted = nbinom(alpha, alpha / (alpha + np.exp(x))).logpmf(y)
+    # Sums of terms as large as 1e5.
+    np.testing.assert_allclose(sites.log_prob(x), wanted, rtol=1e-9, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -25,6 +25,7 @@ from pymc_skewgp._model.ops.plain_mode import (
     PlainLinker,
     inlined,
     plain_function,
+    simplified,
 )
 
 # Graphs as they are written: rewrites would leave little of them.
@@ -275,6 +276,22 @@ def test_the_oldest_are_forgotten(monkeypatch):
 def test_large_constants_are_not_kept(monkeypatch):
     monkeypatch.setattr(known_functions, "_LARGEST", 10)
     assert scaled(np.ones(20)) is not scaled(np.ones(20))
+
+
+def test_simpler_graphs_have_the_same_values_and_slopes():
+    """Also where shared values have changed since."""
+
+    def of(factor):
+        x = pt.dvector("x")
+        (graph,) = simplified([x], [(factor * x[x > 0.0] * pt.ones_like(x[x > 0.0])).sum()])
+        return plain_function([x], [graph, pt.grad(graph, x)])
+
+    factor, at = pytensor.shared(3.0), np.array([-1.0, 2.0])
+    function, other = of(factor), of(pytensor.shared(5.0))
+    factor.set_value(4.0)
+    for found, truth in ((function(at), 4.0), (other(at), 5.0)):
+        assert found[0] == 2.0 * truth
+        np.testing.assert_array_equal(found[1], [0.0, truth])
 
 
 def in_threads(call, n_threads):
