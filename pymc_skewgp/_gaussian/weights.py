@@ -472,6 +472,18 @@ def mirrored_points(
 _TOGETHER = 2048
 
 
+def in_cells(x: FloatArray) -> IntArray:
+    """Order of rows by halves along each column in turn, and halves of these.
+
+    What of the weights resampling moves from a row goes to a neighbour of it.
+    """
+    order = np.arange(len(x))
+    for level in range(len(x).bit_length() if x.shape[1] else 0):
+        cell = (np.arange(order.size) << level) // order.size
+        order = order[np.lexsort((x[order, level % x.shape[1]], cell))]
+    return order
+
+
 def short_path(x: FloatArray) -> IntArray:
     """From each of the rows of `x` to the nearest one left, in units of the columns' spread.
 

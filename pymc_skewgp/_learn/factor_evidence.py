@@ -28,6 +28,7 @@ from pymc_skewgp._gaussian.linalg import low_rank_factor, symmetric
 from pymc_skewgp._gaussian.tilted import SiteFactors, Tilted
 from pymc_skewgp._gaussian.weights import (
     Estimate,
+    in_cells,
     log_mean_exp,
     normalized_weights,
     relative_ess,
@@ -203,8 +204,11 @@ class Drawn(NamedTuple):
     log_weights: FloatArray
 
     def resampled(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """So many of them, with equal weights: copies side by side, in the order of the draws."""
-        return self.draws[np.sort(systematic_resample(self.log_weights, count, rng))]
+        """So many of them, with equal weights, in random order with copies side by side."""
+        chosen = systematic_resample(self.log_weights, count, rng)
+        own, copies = np.unique(chosen, return_counts=True)
+        order = rng.permutation(own.size)
+        return self.draws[np.repeat(own[order], copies[order])]
 
 
 def drawn_together(
@@ -564,18 +568,22 @@ def _drawn_by(
 ) -> Drawn:
     """Draws in the order of the terms.
 
+    Of many both members of pairs, along cells: half of them are then as evenly spread as all.
+
     Weights that go with squares of a predictor leave fewer of these than of the draws, which are
     resampled to equal weights: ArviZ does not see it.
     """
     factor = rows.loadings[:: 1 + rows.terms.n_rows // _SOME]
     runs: list[Drawn] = []
     while not runs or (n_draws >= _MANY and len(runs) < _RUNS):
-        new = sampler.singles(n_draws, rng)
+        new = (sampler.members if n_draws >= _MANY else sampler.singles)(n_draws, rng)
         assert new.log_prob is not None
         level = new.log_prob.value - log_mean_exp(new.log_weights)  # of tempered draws any
         order: Any = slice(None)
-        if new.replicate is None:  # evenly spaced, otherwise with those of one ancestor together
-            order = rng.permutation(new.log_weights.size)
+        if new.method == "pairs" and n_draws >= _MANY:
+            # By what moves the predictors first; others have those of one ancestor together.
+            moved = np.asarray(abs(rows.loadings).sum(axis=0)).ravel() * new.draws.std(axis=0)
+            order = in_cells(new.draws[:, np.argsort(-moved)])
         runs.append(Drawn(new.log_prob, new.draws[order], new.log_weights[order] + level))
         c, log_weights = (np.concatenate(x) for x in list(zip(*runs, strict=True))[1:])
         weights = normalized_weights(log_weights)
@@ -583,7 +591,7 @@ def _drawn_by(
         squares = (squares - weights @ squares) ** 2 * weights[:, None]
         # 3 for a Gaussian and equal weights: the fourth moment over the square of the second.
         share = 3.0 * squares.sum(axis=0) ** 2 / np.maximum((squares**2).sum(axis=0), _TINY)
-        if share.min() >= _EFFECTIVE * n_draws:
+        if share.min() >= _EFFECTIVE * len(new.draws):  # members of a pair have the same square
             break
     found = [run.log_prob for run in runs]
     error = float(np.linalg.norm([x.std_error for x in found])) / len(runs)

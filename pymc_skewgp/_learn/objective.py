@@ -397,17 +397,44 @@ class Ends:
 
     def __init__(self) -> None:
         self._known: dict[Any, FactorStart] = {}
+        self._places: dict[Any, list[tuple[FloatArray, FactorStart]]] = {}  # by term and pattern
         self._bytes = 0
 
     def add(self, term: int, point: Point, end: FactorStart | None) -> None:
         """One more."""
         if end is not None and self._bytes < _MOST_KEPT:
             self._known[term, point.x.tobytes(), point.pattern] = end
+            self._places.setdefault((term, point.pattern), []).append((point.x, end))
             self._bytes += sum(x.nbytes for x in end.terms)
 
     def of(self, term: int, point: Point) -> FactorStart | None:
         """That at a point, if it is known."""
         return self._known.get((term, point.x.tobytes(), point.pattern))
+
+    def near(
+        self, term: int, point: Point, terms: Any, sites: SitesGiven | None
+    ) -> FactorStart | None:
+        """Where EP may begin: at the nearest end, or log-concave sites between ends as an end."""
+        own = self._places.get((term, point.pattern), [])
+        if not own:
+            return None
+        away = np.array([x - point.x for x, _ in own])
+        away /= np.maximum(away.std(axis=0), 1e-300)
+        distances = np.square(away).sum(axis=1)
+        nearest = np.argsort(distances)[: 2 * away.shape[1] + 4]
+        ends = [own[k][1] for k in nearest]
+        first = ends[0]
+        if sites is None or sites.several or not sites.log_concave or len(ends) < nearest.size:
+            return first
+        # A plane through their sites, by least squares: the nearer ones count more.
+        shares = 1.0 / (distances[nearest] + 0.1 * distances[nearest].mean() + 1e-12)
+        plane = np.column_stack([np.ones(nearest.size), away[nearest]])
+        weights = np.linalg.lstsq((plane.T * shares) @ plane, (plane.T * shares), rcond=None)[0][0]
+        between = []
+        for part in zip(*(end.sites for end in ends), strict=True):
+            every = [np.array(x) for x in zip(*part, strict=True)]
+            between.append(tuple(np.clip(weights @ x, x.min(axis=0), x.max(axis=0)) for x in every))
+        return first._replace(terms=terms, sites=between)
 
 
 # A composite likelihood is off by more than EP ever is.

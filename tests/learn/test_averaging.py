@@ -130,7 +130,8 @@ def test_the_mode_with_the_mass():
             return found, found
 
     bounds = SimpleNamespace(bounds=lambda x: [(-20.0, 20.0)] * x.size)
-    objective = SimpleNamespace(coordinates=bounds)
+    flat = SimpleNamespace(values_at_rows=lambda x, _: np.zeros(len(x)))
+    objective = SimpleNamespace(coordinates=bounds, log_prior=flat)
     problem = SimpleNamespace(objective=objective, prior_draws=lambda pattern, rng: None)
     # Its own height, and Laplace's integral of it.
     height = stats.multivariate_normal(np.zeros(3)).logpdf(minor)

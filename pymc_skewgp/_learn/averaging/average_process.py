@@ -213,8 +213,9 @@ _LEAST_EXACT_ESS = 0.3
 # log evidence, which is a share that the law of a draw from among them is off by.
 _MOST_BIAS = 0.1
 # Index of a tail above which draws do not give a mean (Vehtari et al., 2024, arXiv:1507.02646), the
-# part of the posterior that is its tail, and entries of a variable that are too many to look at.
-_HEAVY, _TENTH, _MOST_ENTRIES = 0.7, 0.1, 50
+# part of the posterior that is its tail, entries of a variable that are too many to look at, and
+# points that are enough.
+_HEAVY, _TENTH, _MOST_ENTRIES, _MOST_POINTS = 0.7, 0.1, 50, 2000
 
 
 def attributes_of(
@@ -291,8 +292,9 @@ def warn_of_tails(names: str, stacklevel: int) -> None:
 
 def _heavy_tails(objective: Searched, points: WeightedPoints) -> list[str]:
     """Hyperparameters whose means no usual number of draws gives."""
-    each = [objective.named(points.point(i)) for i in range(len(points.x))]
-    weights, heavy = points.weights, []
+    step = 1 + len(points.x) // _MOST_POINTS
+    each = [objective.named(points.point(i)) for i in range(0, len(points.x), step)]
+    weights, heavy = normalized_weights(points.log_weights[::step]), []
     for name, first in each[0].items():
         if first.dtype.kind == "f" and first.size <= _MOST_ENTRIES:
             values = np.stack([named[name].ravel() for named in each]).T
@@ -328,6 +330,7 @@ SETTINGS = IntegrationSettings(
     n_points=64,
     points_per_coordinate=24,
     enough=64,
+    enough_interpolated=512,
     more_rounds=8,
     least_ess=0.03,
     chains=2,

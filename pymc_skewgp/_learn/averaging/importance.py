@@ -79,6 +79,8 @@ class IntegrationSettings:
     enough : int
         Effective sample size at which no further round is made, in place of the points at which
         the evidence is corrected where these are more.
+    enough_interpolated : int
+        The same, where nearly all of the evidences are interpolated.
     more_rounds : int
         Of importance sampling, where four have not been enough.
     least_ess : float
@@ -102,9 +104,10 @@ class IntegrationSettings:
     many_rows_evidences: int = 32
     most_coordinates: int = 5
     most_rows_of_chains: int = sys.maxsize
-    n_points: int = 128
-    points_per_coordinate: int = 64
+    n_points: int = 64
+    points_per_coordinate: int = 32
     enough: int = 320
+    enough_interpolated: int = 4096
     more_rounds: int = 12
     least_ess: float = 0.15
     learnt: int = 400

@@ -14,6 +14,7 @@ from xarray import DataTree
 from pymc_skewgp._gaussian.weights import Estimate, describe_weights
 from pymc_skewgp._learn.averaging.chains import points_by_chains
 from pymc_skewgp._learn.averaging.importance import AdaptiveImportance, IntegrationSettings
+from pymc_skewgp._learn.averaging.interpolation import InterpolatedTarget
 from pymc_skewgp._learn.averaging.model_functions import dataset_of
 from pymc_skewgp._learn.averaging.modes import (
     CANDIDATES,
@@ -189,7 +190,10 @@ class Ladder:
         """
         settings = self._settings
         prior = self._problem.prior_draws(modes[0].point.pattern, self._rng)
-        sampler = AdaptiveImportance(self._evaluate.values, modes, settings, self._rng, prior)
+        objective, pattern = self._problem.objective, modes[0].point.pattern
+        log_prior = objective.log_prior.values_at_rows
+        target = InterpolatedTarget(self._evaluate.values, log_prior, pattern, self._rng)
+        sampler = AdaptiveImportance(target, modes, settings, self._rng, prior)
         wanted = 0
         while True:
             points = sampler.round(wanted)
@@ -203,7 +207,9 @@ class Ladder:
             # The first round knows nothing but the curvature at the modes.
             accepted = settings.accepts(estimate) and sampler.n_rounds > 1
             over = sampler.n_rounds >= _ROUNDS
-            lacking = enough - estimate.relative_ess * len(points.x)
+            # As many evaluations as without interpolation, at most.
+            most = max(enough, settings.enough_interpolated)
+            lacking = min(enough / target.share, most) - estimate.relative_ess * len(points.x)
             if accepted and (over or lacking <= 0.0):
                 break
             # The proposal is good: one round with all that is wanted.

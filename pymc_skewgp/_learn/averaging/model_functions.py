@@ -41,7 +41,12 @@ from pymc_skewgp._model.ops.plain_mode import (
 from pymc_skewgp._model.steps.block_move import LatentAtPoint
 from pymc_skewgp._observations.observations import intervals
 from pymc_skewgp._observations.sites import Sites, SitesGiven
-from pymc_skewgp._posterior.draws_with_evidence import SIGN_DRAWS, Case, sun_given
+from pymc_skewgp._posterior.draws_with_evidence import (
+    SIGN_DRAWS,
+    Case,
+    DrawsWithEvidence,
+    sun_given,
+)
 from pymc_skewgp._posterior.output import named_dataset
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray
@@ -370,7 +375,12 @@ class ModelFunctions:
             joints = part.each(map(self._values, points))
             for point, start, joint in zip(points, starts, joints, strict=True):
                 own = next(others) if start is None else start.terms
-                yield FactorTask(own, terms.sites(point, ()), joint, part.labels, start)
+                if own is None or joint is None:  # where evidences were interpolated over an end
+                    yield partial(_nowhere, part.size)
+                    continue
+                sites = terms.sites(point, ())
+                begun = start or self._objective.ends.near(i, point, own, sites)
+                yield FactorTask(own, sites, joint, part.labels, begun)
 
     def tree(
         self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator
@@ -449,6 +459,11 @@ class ModelFunctions:
         return {x.name: value for x, value in named}
 
 
+def _nowhere(size: int, count: int, *_: Any) -> DrawsWithEvidence:
+    """See `Task`: no evidence, and draws that have no weight."""
+    return DrawsWithEvidence(-np.inf, 0.0, 1.0, np.zeros((count, size)), -np.inf)
+
+
 class _BlockFunctions:
     """One block, and the predictors of its sites."""
 
@@ -489,16 +504,18 @@ class _BlockFunctions:
     def coordinates(self, values: dict[str, NDArray[Any]]) -> JointGaussian | Field:
         """Arrays, of a block without a SkewGP."""
         (found,) = self.each([values])
+        assert found is not None  # there is an evidence
         return found
 
-    def each(self, values: Iterable[dict[str, NDArray[Any]]]) -> Iterator[JointGaussian | Field]:
-        """The same at many hyperparameters."""
+    def each(
+        self, values: Iterable[dict[str, NDArray[Any]]]
+    ) -> Iterator[JointGaussian | Field | None]:
+        """The same at many hyperparameters; None beyond a parameter's range."""
         assert self._design is not None
         assert self._kind is not None
         own: Any = self._kind
         for found in self._design.each([self._arguments(x) for x in values]):
-            assert found is not None  # there is an evidence
-            yield own(*found)
+            yield own(*found) if found else None
 
     def task(
         self, values: dict[str, NDArray[Any]], log_constant: float, sites: SitesGiven | None

@@ -12,6 +12,7 @@ from pymc_skewgp._errors import ImproperPriorError, listed, no_warnings
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     IntArray,
+    in_cells,
     log_mean_exp,
     normalized_weights,
     pareto_k,
@@ -211,23 +212,24 @@ def _begun_together(
     waiting: list[_Wanted], starts: dict[int, FactorStart | None], n_candidates: int
 ) -> Iterator[_Wanted]:
     n_pairs = max([n_candidates // 2, *(count for _, count, _ in waiting)])
-    rngs = [rng for *_, rng in waiting]
-    for i, task in enumerate(waiting[0][0] if waiting else []):
-        if not isinstance(task, FactorTask):
+    for i in range(len(waiting[0][0]) if waiting else 0):
+        own = [given for given in waiting if isinstance(given[0][i], FactorTask)]
+        tasks = [task for parts, *_ in own if isinstance(task := parts[i], FactorTask)]
+        if not tasks:
             continue
         # One start for all, so that a task's result is that of its point.
-        tasks = [own for parts, *_ in waiting if isinstance(own := parts[i], FactorTask)]
-        with few_blas_threads(task.terms.n_factorised):
-            if not all(own.start for own in tasks):
-                start = starts[i] = starts.get(i) or factor_start(task.terms, task.sites)
-                tasks = [replace(own, start=own.start or start) for own in tasks]
-            known = [(own.terms, own.sites) for own in tasks]
-            begun = [own.start for own in tasks if isinstance(own.start, FactorStart)]
-            every = len(begun) == len(tasks)
+        first = tasks[0]
+        with few_blas_threads(first.terms.n_factorised):
+            if not all(task.start for task in tasks):
+                start = starts[i] = starts.get(i) or factor_start(first.terms, first.sites)
+                tasks = [replace(task, start=task.start or start) for task in tasks]
+            known = [(task.terms, task.sites) for task in tasks]
+            begun = [task.start for task in tasks if isinstance(task.start, FactorStart)]
+            every, rngs = len(begun) == len(tasks), [rng for *_, rng in own]
             ends = drawn_together(known, begun, n_pairs, rngs) if every else None
-        each = zip(waiting, tasks, ends or [None] * len(tasks), strict=True)
-        for (parts, *_), own, end in each:
-            parts[i] = replace(own, start=end or own.start)
+        each = zip(own, tasks, ends or [None] * len(tasks), strict=True)
+        for (parts, *_), task, end in each:
+            parts[i] = replace(task, start=end or task.start)
     yield from waiting
 
 
@@ -285,7 +287,7 @@ def _run(
 # Points of hyperparameters with importance weights.
 
 # Of plain Monte Carlo's error: a dozen points a replicate save no more, and the spread of sixteen
-# replicates is far too small by chance now and then.
+# replicates is far too small by chance now and then, and sees nothing of errors of interpolation.
 _LEAST_SHARE = 0.6
 # Ways of resampling, of which that with the nearest means is taken.
 _CHOICES = 64
@@ -372,18 +374,6 @@ class WeightedPoints:
         return every[int(np.argmin(far))]
 
 
-def in_cells(x: FloatArray) -> IntArray:
-    """Order of rows by halves along each column in turn, and halves of these.
-
-    What of the weights resampling moves from a row goes to a neighbour of it.
-    """
-    order = np.arange(len(x))
-    for level in range(len(x).bit_length() if x.shape[1] else 0):
-        cell = (np.arange(order.size) << level) // order.size
-        order = order[np.lexsort((x[order, level % x.shape[1]], cell))]
-    return order
-
-
 def joined(parts: Sequence[WeightedPoints]) -> WeightedPoints:
     """Those of several patterns, one each: the integral is the sum over them."""
     sizes = np.array([len(part.x) for part in parts])
@@ -464,7 +454,8 @@ class ExactPoints(NamedTuple):
         error = float(np.sqrt(own @ own))
         if self.points[0].x.size:  # otherwise they are all the points there are, and no sample
             error = max(error, _error_of_mean(ratio, shares))
-        return Estimate(value, error, relative_ess(log_weights), pareto_k(self.log_ratio))
+        tail = pareto_k(self.log_ratio[self.log_ratio > -np.inf])
+        return Estimate(value, error, relative_ess(log_weights), tail)
 
     def equal_draws(
         self, chains: int, draws: int, more: "MoreDraws", rng: np.random.Generator

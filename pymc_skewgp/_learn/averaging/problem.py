@@ -18,9 +18,10 @@ from pytensor.graph.traversal import graph_inputs
 from xarray import DataTree
 
 from pymc_skewgp._gaussian.truncated import log_orthant
+from pymc_skewgp._gaussian.weights import in_cells
 from pymc_skewgp._learn import problem
 from pymc_skewgp._learn.averaging import model_functions as named
-from pymc_skewgp._learn.averaging.points import EqualDraws, Task, in_cells
+from pymc_skewgp._learn.averaging.points import EqualDraws, Task
 from pymc_skewgp._learn.coordinates import Coordinates, Pattern, Point, Searched, free_variable
 from pymc_skewgp._learn.factor_evidence import operations_of_draws
 from pymc_skewgp._learn.objective import CompiledLogPrior, Objective, compile_objective
@@ -43,8 +44,8 @@ from pymc_skewgp._validation import FloatArray
 #
 # A target over its prior is the likelihood, which is bounded: no tail of it has large weights.
 
-# Draws of the prior of which one is taken, the others near it.
-_SPREAD = 4
+# Draws of the prior of which one is taken, the others near it, of so many or fewer.
+_SPREAD, _FEW = 4, 64
 # A prior is drawn from where so many draws are all finite.
 _TRIED = 32
 
@@ -87,12 +88,13 @@ class PriorDraws:
     def draw(self, count: int) -> FloatArray:
         """Rows; the few that are not finite are drawn again."""
         rows: list[FloatArray] = []
-        while len(rows) < _SPREAD * count:
+        spread = _SPREAD if count <= _FEW else 1
+        while len(rows) < spread * count:
             row = self.row()
             if np.isfinite(row).all():
                 rows.append(row)
         x = np.array(rows).reshape(-1, self._size)
-        chosen = in_cells(x)[self._rng.integers(_SPREAD) :: _SPREAD]
+        chosen = in_cells(x)[self._rng.integers(spread) :: spread]
         return x[self._rng.permutation(chosen)]
 
     def row(self) -> FloatArray:
