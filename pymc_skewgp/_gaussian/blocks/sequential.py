@@ -33,6 +33,7 @@ from pymc_skewgp._gaussian.weights import (
     log_mean_exp,
     log_sum_exp,
     pareto_k,
+    random_points,
     relative_ess,
     spread_of_replicates,
 )
@@ -43,8 +44,8 @@ from pymc_skewgp._validation import FloatArray
 # of 1, and fewest and most of them.
 _UNEQUAL = 0.5
 # Pairs of a pilot run, and variance of their log weights above which there are no more of them:
-# that is a relative ESS of .02.
-_PILOT, _TOO_UNEQUAL = 64, 4.0
+# that is a relative ESS of .02; as few pairs as take hardly longer are drawn at once.
+_PILOT, _TOO_UNEQUAL, _FEW = 64, 4.0, 128
 _PARTS, _FEWEST, _MOST = 6.0, 6, 64
 # Draws of one call from which on more are made, how many times as many, and numbers of all of them;
 # values whose means are looked at.
@@ -56,6 +57,8 @@ class FieldSampler(SiteSampler):
     """Pairs, and where their weights are unequal draws part by part."""
 
     def _draws(self, n_pairs: int, rng: np.random.Generator, *, both: bool) -> TruncatedDraws:
+        if n_pairs <= _FEW:
+            return super()._draws(n_pairs, rng, both=both)
         few = np.random.default_rng(self.settings.pilot_seed)
         with few_blas_threads(self.proposal.n_sites), np.errstate(all="ignore"):
             log_weights = pilot_log_weights(self.proposal, _PILOT, few)
@@ -63,6 +66,10 @@ class FieldSampler(SiteSampler):
         if too_unequal and self.tempers:
             return self._by_tempering(n_pairs, log_weights, rng)
         return super()._draws(n_pairs, rng, both=both)
+
+    def _points(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Independent: of so many coordinates evenly spaced ones take as long as all else."""
+        return random_points(self.proposal.n_dims, size * N_REPLICATES, rng)
 
     def _tempered(
         self, n_pairs: int, log_weights: FloatArray, rng: np.random.Generator

@@ -13,7 +13,8 @@ from xarray import DataTree
 
 from pymc_skewgp._gaussian.weights import Estimate, describe_weights
 from pymc_skewgp._learn.averaging.chains import points_by_chains
-from pymc_skewgp._learn.averaging.importance import AdaptiveImportance, IntegrationSettings
+from pymc_skewgp._learn.averaging.importance import AdaptiveImportance, IntegrationSettings, Target
+from pymc_skewgp._learn.averaging.kriging import KrigedEvidence
 from pymc_skewgp._learn.averaging.model_functions import dataset_of
 from pymc_skewgp._learn.averaging.modes import (
     CANDIDATES,
@@ -180,7 +181,10 @@ class Ladder:
         """
         settings = self._settings
         prior = self._problem.prior_draws(modes[0].point.pattern, self._rng)
-        sampler = AdaptiveImportance(self._evaluate.values, modes, settings, self._rng, prior)
+        values: Target = self._evaluate.values
+        if self._problem.is_dear:
+            values = KrigedEvidence(self._evaluate, self._problem.objective.log_prior, modes[0])
+        sampler = AdaptiveImportance(values, modes, settings, self._rng, prior)
         wanted = 0
         while True:
             points = sampler.round(wanted)

@@ -204,6 +204,8 @@ _DIMENSIONS = ("chain", "draw")
 _MOST_DRAWN = 10_000  # rows at which f is drawn
 # Exact evidences where one takes no more operations than these.
 _QUICK_EVIDENCES, _QUICK = 1024, 10**6
+# Rows from which on evidences are few, and exact ones for each hyperparameter then.
+_MANY_ROWS, _FEW_EVIDENCES = 1000, 48
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,6 +258,11 @@ class IntegrationProblem:
         return max(every, default=sys.maxsize)  # many: in blocks
 
     @property
+    def is_dear(self) -> bool:
+        """Whether an evidence takes long enough for few of them."""
+        return self.n_rows >= _MANY_ROWS
+
+    @property
     def size(self) -> int:
         """Values of the functions in one draw."""
         return int(self.latent.size)
@@ -264,8 +271,11 @@ class IntegrationProblem:
         """Exact ones, where nothing is asked for.
 
         More where draws at many hyperparameters are made side by side, the fewer the more they
-        take, so that the time stays about the same.
+        take, so that the time stays about the same. Fewer of many rows, for one or a few
+        hyperparameters: points are spread evenly.
         """
+        if self.is_dear:
+            return min(least, _FEW_EVIDENCES * max(self.origins[0].x.size, 1))
         assert isinstance(self.objective, Objective)
         known = list(self.objective.known_at(self.origins[0]))
         if len(known) > 1 and any(isinstance(terms, EvidenceTerms) for terms, _ in known):
