@@ -22,6 +22,7 @@ from scipy.special import ndtri
 
 from pymc_skewgp._gaussian.blocks.ep import Blocks, LocalBlocks
 from pymc_skewgp._gaussian.blocks.groups import slices_of, times
+from pymc_skewgp._gaussian.blocks.own_effects import OwnEffects
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.sequential import FieldSampler
 from pymc_skewgp._gaussian.blocks.several import SeveralBlock
@@ -299,6 +300,9 @@ def block_sampler(gaussian: CoordinateGaussian, blocks: Blocks) -> SiteSampler:
     found = conditional_pairs(several[0], gaussian) if several and len(every) == 1 else None
     if found:
         return SiteSampler(found, _SEVERAL, _MOST_UNSEEN, _MORE_OTHERS, by_tails=True)
+    own = OwnEffects.of(gaussian, every) if isinstance(gaussian, FieldGaussian) else None
+    if own:
+        return FieldSampler(BlockPairs(own.gaussian, LocalBlocks(own.blocks)), own=own)
     proposal = BlockPairs(gaussian, blocks).with_modes()
     if isinstance(gaussian, FieldGaussian):
         return FieldSampler(proposal)

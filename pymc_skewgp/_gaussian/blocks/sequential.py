@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from pymc_skewgp._gaussian.blocks.ep import LocalBlocks
+from pymc_skewgp._gaussian.blocks.own_effects import OwnEffects
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.escalation import (
@@ -54,9 +55,18 @@ _MANY, _MORE, _NUMBERS, _SOME = 1000, 8, 2 * 10**7, 256
 
 @dataclass(frozen=True)
 class FieldSampler(SiteSampler):
-    """Pairs, and where their weights are unequal draws part by part."""
+    """Pairs, and where their weights are unequal draws part by part.
+
+    `own` effects of rows are averaged over, and drawn afterwards.
+    """
+
+    own: OwnEffects | None = None
 
     def _draws(self, n_pairs: int, rng: np.random.Generator, *, both: bool) -> TruncatedDraws:
+        found = self._of_others(n_pairs, rng, both=both)
+        return found if self.own is None else self.own.completed(found, rng)
+
+    def _of_others(self, n_pairs: int, rng: np.random.Generator, *, both: bool) -> TruncatedDraws:
         if n_pairs <= _FEW:
             return super()._draws(n_pairs, rng, both=both)
         few = np.random.default_rng(self.settings.pilot_seed)

@@ -48,9 +48,7 @@ class _Process(NamedTuple):
     log_likelihood: float
 
     @classmethod
-    def given(
-        cls, z: FloatArray, value: FloatArray, scale: float, length: float
-    ) -> "_Process":
+    def given(cls, z: FloatArray, value: FloatArray, scale: float, length: float) -> "_Process":
         """Its likelihood is the restricted one, whatever the coefficients are."""
         noise = _NOISE + _OF_DEPTH * (value.max() - value)
         cov = scale**2 * _correlation(z, z, length)

@@ -205,7 +205,7 @@ _MOST_DRAWN = 10_000  # rows at which f is drawn
 # Exact evidences where one takes no more operations than these.
 _QUICK_EVIDENCES, _QUICK = 1024, 10**6
 # Rows from which on evidences are few, and exact ones for each hyperparameter then.
-_MANY_ROWS, _FEW_EVIDENCES = 1000, 48
+_MANY_ROWS, _FEW_EVIDENCES = 1000, 40
 
 
 @dataclass(frozen=True, eq=False)
