@@ -14,8 +14,8 @@ from xarray import DataTree
 from pymc_skewgp._gaussian.weights import Estimate, describe_weights
 from pymc_skewgp._learn.averaging.chains import points_by_chains
 from pymc_skewgp._learn.averaging.importance import AdaptiveImportance, IntegrationSettings, Target
-from pymc_skewgp._learn.averaging.kriging import KrigedEvidence
-from pymc_skewgp._learn.averaging.model_functions import dataset_of
+from pymc_skewgp._learn.averaging.kriging import KrigedEvidence, first_of_kriging
+from pymc_skewgp._learn.averaging.model_functions import ModelFunctions, dataset_of
 from pymc_skewgp._learn.averaging.modes import (
     CANDIDATES,
     MARGIN,
@@ -115,8 +115,10 @@ def rungs(problem: IntegrationProblem, settings: IntegrationSettings) -> list[in
     return [rung for rung, wanted in automatic.items() if wanted] or [IMPORTANCE]
 
 
-def evaluations(settings: IntegrationSettings, n_coordinates: int) -> int:
+def evaluations(settings: IntegrationSettings, n_coordinates: int, *, dear: bool) -> int:
     """Of EP, about as many as the importance sampling takes where all goes well."""
+    if dear and n_coordinates <= settings.most_coordinates:
+        return 2 * first_of_kriging(n_coordinates)
     wanted = max(settings.enough, settings.n_evidences)
     if n_coordinates <= settings.most_coordinates:
         return settings.points_of_round(n_coordinates) + wanted
@@ -246,6 +248,8 @@ def integral_by_ep(
         return _without_coordinates(problem, evaluate)
     stage("Posterior modes of the hyperparameters")
     modes = proper_modes(problem, evaluate, rng)
+    if isinstance(problem.latent, ModelFunctions):
+        problem.latent.refuse_unbounded(modes[0].point)
     ladder = Ladder(problem, evaluate, settings, rng)
     found: list[Integral] = []
     for rung in rungs(problem, settings):
@@ -434,7 +438,7 @@ def _placed(
         n_evidences = min(n_evidences, max(_FEWEST_KEPT, _BYTES // (8 * n * rank)))
     settings = replace(settings.for_many_rows(), n_evidences=n_evidences)
     n_functions = objective.latent.n_functions
-    n_points = evaluations(settings, first.x.size)
+    n_points = evaluations(settings, first.x.size, dear=True)
     announce_average(n * n_functions, rank, n_points, n_evidences)
     latent = PosteriorFunctions(
         data._replace(model=data.model.approximated_by(approximation)),
@@ -499,7 +503,7 @@ def average(
             seed = int(rng.integers(2**31))
             latent = PosteriorFunctions(problem.data, problem.objective, seed)
             problem = replace(problem, latent=latent)
-        n_points = evaluations(settings, problem.origins[0].x.size)
+        n_points = evaluations(settings, problem.origins[0].x.size, dear=problem.is_dear)
         announce_exact_average(n, n_points, settings.n_evidences)
     integral = integral_by_ep(problem, settings, rng)
     count, wanted = settings.n_evidences, _SPARE * (n_draws or 0)

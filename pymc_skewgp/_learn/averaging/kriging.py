@@ -28,9 +28,10 @@ from pymc_skewgp._validation import FloatArray
 # Nats: of the process, and noise, with the share of what a value is below the highest one.
 _SCALES, _NOISE, _OF_DEPTH = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 0.01, 0.02
 _LENGTHS = (1.0, 2.0, 4.0, 8.0)  # deviations
-# Deviations beyond which points stand closer together, evidences for each coefficient to begin
-# with, and standard error that will do, in nats, where the posterior is highest.
-_REACH, _FIRST, _ENOUGH = 3.0, 3, 0.05
+# Deviations beyond which points stand closer together; evidences for each coefficient to begin
+# with, and more; standard error that will do, in nats, where the posterior is highest.
+_REACH, _FIRST, _MORE, _ENOUGH = 3.0, 3, 4, 0.05
+_MOST = 96  # evidences of one call from which on all are computed
 _LOWER = 0.5  # power of the density over the highest one by which an error matters less
 
 
@@ -71,7 +72,9 @@ class _Process(NamedTuple):
         left = solve_triangular(self.triangle, left, trans="T")
         variance = self.scale**2 - (white**2).sum(axis=0) + (left**2).sum(axis=0)
         mean = _basis(z) @ self.coefficients + white.T @ self.residual
-        return mean, np.sqrt(np.maximum(variance, 0.0))
+        # Of values that are rougher than the process.
+        misfit = float(self.residual @ self.residual) / (len(self.z) - len(self.triangle))
+        return mean, np.sqrt(np.maximum(variance, 0.0) * max(misfit, 1.0))
 
 
 def _correlation(z: FloatArray, other: FloatArray, length: float) -> FloatArray:
@@ -84,6 +87,11 @@ def _basis(z: FloatArray) -> FloatArray:
     """One, the coordinates and their products."""
     first, second = np.triu_indices(z.shape[1])
     return np.column_stack([np.ones(len(z)), z, z[:, first] * z[:, second]])
+
+
+def first_of_kriging(n_coordinates: int) -> int:
+    """Evidences to begin with."""
+    return _FIRST * (n_coordinates + 1) * (n_coordinates + 2) // 2 + _MORE
 
 
 class KrigedEvidence:
@@ -101,39 +109,43 @@ class KrigedEvidence:
         self._evaluate, self._log_prior = evaluate, log_prior
         self._centre, self._root = mode.point.x, cholesky(mode.covariance, lower=True)
         self._z, self._value = np.zeros((0, self._centre.size)), np.zeros(0)
+        self._is_rough = False
 
     def __call__(self, points: Sequence[Point]) -> tuple[FloatArray, FloatArray]:
         """See `Target`."""
         x = np.array([point.x for point in points])
         z = solve_triangular(self._root, (x - self._centre).T, lower=True).T
         log_prior = self._log_prior.at(points)
-        value, done = np.full(len(x), np.nan), np.zeros(len(x), dtype=bool)
+        value, left = np.full(len(x), -np.inf), np.isfinite(log_prior)
+        total = np.count_nonzero(left)
+        chosen = self._spread(z, np.flatnonzero(left))
         with few_blas_threads(len(x)):
-            chosen = self._spread(z)
             while chosen.size:
+                if self._is_rough or total - np.count_nonzero(left) >= _MOST:
+                    chosen = np.flatnonzero(left)
                 _, value[chosen] = self._evaluate.values([points[i] for i in chosen])
-                done[chosen] = True
-                if not np.isfinite(value[done]).all():  # it has an edge
-                    chosen = np.flatnonzero(~done)
-                    continue
+                left[chosen] = False
+                # All that is left where few points do not say enough, or there is an edge.
+                self._is_rough |= chosen.size >= _MOST or not np.isfinite(value[chosen]).all()
                 self._z = np.concatenate([self._z, z[chosen]])
                 self._value = np.concatenate([self._value, value[chosen]])
-                if done.all():
-                    break
-                value[~done], at_stake = self._predicted(z[~done], log_prior[~done])
-                worst = np.flatnonzero(~done)[np.argsort(-at_stake)[:1]]
-                chosen = worst[: int(at_stake.max(initial=0.0) > _ENOUGH)]
+                chosen = rest = np.flatnonzero(left)
+                if rest.size and not self._is_rough:
+                    value[rest], at_stake = self._predicted(z[rest], log_prior[rest])
+                    worst = int(np.argmax(at_stake))
+                    chosen = rest[[worst]] if at_stake[worst] > _ENOUGH else rest[:0]
         return value + log_prior, value
 
-    def _spread(self, z: FloatArray) -> IntArray:
+    def _spread(self, z: FloatArray, among: IntArray) -> IntArray:
         """Those to begin with, each the farthest from those before."""
+        z = z[among]
         near = z / (1.0 + np.linalg.norm(z, axis=1) / _REACH)[:, None]
         apart, chosen = np.linalg.norm(near, axis=1) + np.inf, []
-        wanted = 1 if self._value.size else _FIRST * _basis(z[:1]).shape[1] + 4
+        wanted = 1 if self._value.size else first_of_kriging(z.shape[1])
         for _ in range(min(wanted, len(z))):
             chosen.append(int(np.argmax(apart)))
             apart = np.minimum(apart, np.linalg.norm(near - near[chosen[-1]], axis=1))
-        return np.array(chosen, dtype=np.intp)
+        return among[np.array(chosen, dtype=np.intp)]
 
     def _predicted(self, z: FloatArray, log_prior: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Log evidence, and its error where the posterior is high."""

@@ -21,7 +21,13 @@ from xarray import Dataset, DataTree
 
 from pymc_skewgp._gaussian.truncated import log_orthant
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._learn.averaging.points import EqualDraws, FactorTask, Task, evidence_alone
+from pymc_skewgp._learn.averaging.points import (
+    N_CANDIDATES,
+    EqualDraws,
+    FactorTask,
+    Task,
+    evidence_alone,
+)
 from pymc_skewgp._learn.coordinates import Point, Searched
 from pymc_skewgp._learn.objective import GraphsAtPoints, Objective
 from pymc_skewgp._limits import few_blas_threads
@@ -308,6 +314,7 @@ class LogLikelihoods:
 # Draws at which the likelihood is compared, and what round-off may do to it: log of one less a
 # probability near one has few digits. What was misread is off by more.
 _CHECKED, _ROUND_OFF = 16, 1e-4
+_LARGE = 200  # values of a block with which an integral takes long
 
 
 class ModelFunctions:
@@ -346,6 +353,15 @@ class ModelFunctions:
         """See `LatentFunctions`."""
         each = [self._tasks(points, i) for i in range(len(self._parts))]
         yield from map(list, zip(*each, strict=True))
+
+    def refuse_unbounded(self, point: Point) -> None:
+        """Where that takes long: before an integral of what is improper at a mode already."""
+        for i, part in enumerate(self._parts):
+            if part is None or not part.is_white or part.size < _LARGE:
+                continue
+            for task in self._tasks([point], i):
+                if isinstance(task, FactorTask) and len(task.joint.flat):
+                    task(1, N_CANDIDATES, np.random.default_rng(0))
 
     def at_ends_of(self, objective: Objective) -> "ModelFunctions":
         """The same, EP being begun where it has ended."""

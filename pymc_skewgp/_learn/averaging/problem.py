@@ -22,7 +22,7 @@ from pymc_skewgp._learn import problem
 from pymc_skewgp._learn.averaging import model_functions as named
 from pymc_skewgp._learn.averaging.points import EqualDraws, Task, in_cells
 from pymc_skewgp._learn.coordinates import Coordinates, Pattern, Point, Searched, free_variable
-from pymc_skewgp._learn.factor_evidence import operations_of_draws
+from pymc_skewgp._learn.factor_evidence import is_dear, operations_of_draws
 from pymc_skewgp._learn.objective import CompiledLogPrior, Objective, compile_objective
 from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._model.gp.latent_draws import LatentDraws, LatentGivenData, latent_tree
@@ -204,8 +204,7 @@ _DIMENSIONS = ("chain", "draw")
 _MOST_DRAWN = 10_000  # rows at which f is drawn
 # Exact evidences where one takes no more operations than these.
 _QUICK_EVIDENCES, _QUICK = 1024, 10**6
-# Rows from which on evidences are few, and exact ones for each hyperparameter then.
-_MANY_ROWS, _FEW_EVIDENCES = 1000, 40
+_FEW_EVIDENCES = 40  # exact ones for each hyperparameter, where one takes long
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +259,9 @@ class IntegrationProblem:
     @property
     def is_dear(self) -> bool:
         """Whether an evidence takes long enough for few of them."""
-        return self.n_rows >= _MANY_ROWS
+        if not isinstance(self.objective, Objective):
+            return True  # of many rows in blocks
+        return any(is_dear(*own) for own in self.objective.known_at(self.origins[0]))
 
     @property
     def size(self) -> int:
@@ -271,7 +272,7 @@ class IntegrationProblem:
         """Exact ones, where nothing is asked for.
 
         More where draws at many hyperparameters are made side by side, the fewer the more they
-        take, so that the time stays about the same. Fewer of many rows, for one or a few
+        take, so that the time stays about the same. Where one takes long fewer for one or a few
         hyperparameters: points are spread evenly.
         """
         if self.is_dear:
