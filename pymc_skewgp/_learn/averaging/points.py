@@ -489,7 +489,8 @@ class ExactPoints(NamedTuple):
             at_hand[u] = np.concatenate([at_hand[u], own])
         f: FloatArray = np.empty((index.size, at_hand[0].shape[1]))
         order = np.argsort(index.ravel(), kind="stable")
-        f[order] = np.concatenate([own[:n] for own, n in zip(at_hand, wanted, strict=True)])
+        for own, rows in zip(at_hand, np.split(order, np.cumsum(wanted)[:-1]), strict=True):
+            f[rows] = own[: rows.size]
         f = f.reshape(*index.shape, -1)
         log_evidence = np.array([x.log_evidence for x in self.found])
         ess = np.array([x.relative_ess for x in self.found])
