@@ -51,6 +51,7 @@ _PARTS, _FEWEST, _MOST = 6.0, 6, 64
 # Draws of one call from which on more are made, how many times as many, and numbers of all of them;
 # values whose means are looked at.
 _MANY, _MORE, _NUMBERS, _SOME = 1000, 8, 2 * 10**7, 256
+_COPIED = 4096  # rows of all draws that are copied at once
 
 
 @dataclass(frozen=True)
@@ -137,19 +138,24 @@ def drawn_in_parts(
         if relative_ess(log_weights.ravel()) < _UNEQUAL or not first:
             worst_k = max(worst_k, pareto_k(log_weights.ravel()))
             log_probs += log_sum_exp(log_weights, axis=1) - np.log(size)
-            off[first:] = np.take(off[first:], _resampled(log_weights, rng), axis=1)
+            order = _resampled(log_weights, rng)
+            for start in range(first, len(off), _COPIED):
+                off[start : start + _COPIED] = off[start : start + _COPIED][:, order]
             log_weights[:] = 0.0
     log_probs += gaussian.log_integral(gaussian.sums.pull)
     value = log_mean_exp(log_probs)
     error = spread_of_replicates(log_probs, value)
-    draws = gaussian.mean[:, None] + off[chol.place]
+    draws = off[chol.place]
+    del off  # as large
+    draws += gaussian.mean[:, None]
     # As many of each replicate; those of one share ancestors.
     chosen = np.arange(n_draws) * draws.shape[1] // n_draws
     replicate = chosen // size
     share = min(1.0 / (1.0 + draws.shape[1] * error**2), _share_of_own(draws[:: 1 + d // _SOME]))
     fraction = min(1.0, share * draws.shape[1] / n_draws)
     estimate = Estimate(value, error, fraction, max(worst_k, pareto_k(log_probs)))
-    return SamplingResult(draws[:, chosen], log_probs[replicate], estimate, "in parts", replicate)
+    kept = draws if n_draws == draws.shape[1] else draws[:, chosen]
+    return SamplingResult(kept, log_probs[replicate], estimate, "in parts", replicate)
 
 
 def _resampled(log_weights: FloatArray, rng: np.random.Generator) -> IntArray:
