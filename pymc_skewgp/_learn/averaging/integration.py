@@ -247,9 +247,12 @@ def integral_by_ep(
     if not problem.origins[0].x.size:
         return _without_coordinates(problem, evaluate)
     stage("Posterior modes of the hyperparameters")
+    latent = problem.latent
+    if isinstance(latent, ModelFunctions):
+        latent.refuse_scaled(problem.origins[0])
     modes = proper_modes(problem, evaluate, rng)
-    if isinstance(problem.latent, ModelFunctions):
-        problem.latent.refuse_unbounded(modes[0].point)
+    if isinstance(latent, ModelFunctions):
+        latent.refuse_unbounded(modes[0].point)
     ladder = Ladder(problem, evaluate, settings, rng)
     found: list[Integral] = []
     for rung in rungs(problem, settings):

@@ -317,7 +317,8 @@ class LogLikelihoods:
 # Draws at which the likelihood is compared, and what round-off may do to it: log of one less a
 # probability near one has few digits. What was misread is off by more.
 _CHECKED, _ROUND_OFF = 16, 1e-4
-_LARGE = 200  # values of a block with which an integral takes long
+# Values of a block with which an integral takes long, and logs of a scale far below the start.
+_LARGE, _AWAY = 200, 10.0
 
 
 class ModelFunctions:
@@ -359,12 +360,31 @@ class ModelFunctions:
 
     def refuse_unbounded(self, point: Point) -> None:
         """Where that takes long: before an integral of what is improper at a mode already."""
+        for (task,) in self._with_flat_priors([point]):
+            task(1, N_CANDIDATES, np.random.default_rng(0))
+
+    def refuse_scaled(self, point: Point) -> None:
+        """Refuse what has a flat prior and is multiplied by a scale s whose density at 0 is not 0.
+
+        Data say something of the product alone: as s goes to 0 the evidence goes with 1 / s.
+        """
+        objective = self._objective
+        for k in [k for own, are_logs in objective.coordinates.groups if are_logs for k in own]:
+            step = _AWAY * np.eye(1, point.x.size, k)[0]
+            points = [point.at(point.x - step), point.at(point.x - 2.0 * step)]
+            near, far = map(objective.log_prior, points)
+            for tasks in self._with_flat_priors(points):
+                slopes = [x.terms.factor @ (x.joint.flat @ x.joint.factor).T for x in tasks]
+                first, second = np.linalg.norm(slopes, axis=1)
+                tasks[0].refuse_scaled(first, second, far - near, _AWAY)
+
+    def _with_flat_priors(self, points: Sequence[Point]) -> Iterator[list[Any]]:
+        """Of large blocks of which some direction has one."""
         for i, part in enumerate(self._parts):
-            if part is None or not part.is_white or part.size < _LARGE:
-                continue
-            for task in self._tasks([point], i):
-                if isinstance(task, FactorTask) and len(task.joint.flat):
-                    task(1, N_CANDIDATES, np.random.default_rng(0))
+            if part is not None and part.is_white and part.size >= _LARGE:
+                tasks = [x for x in self._tasks(points, i) if isinstance(x, FactorTask)]
+                if all(len(x.joint.flat) for x in tasks):
+                    yield tasks
 
     def at_ends_of(self, objective: Objective) -> "ModelFunctions":
         """The same, EP being begun where it has ended."""
