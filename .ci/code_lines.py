@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # Folder: most lines of code, most files.
-MOST = {"pymc_skewgp": (39_200, 170), "tests": (29_380, 209)}
+MOST = {"pymc_skewgp": (39_940, 172), "tests": (29_210, 176)}
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

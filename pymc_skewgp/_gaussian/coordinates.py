@@ -284,6 +284,10 @@ class SiteSampler:
             n *= 2
         return n
 
+    def _points(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """In replicates of this size."""
+        return w.uniform_points(self.proposal.n_dims, size, escalation.N_REPLICATES, rng)
+
     def _tempered(
         self, n_pairs: int, log_weights: FloatArray, rng: np.random.Generator
     ) -> escalation.SamplingResult:
@@ -322,8 +326,7 @@ class SiteSampler:
         n_sites = proposal.n_sites
         with few_blas_threads(n_sites):
             size = -(-max(n_pairs, escalation.MIN_DRAWS) // escalation.N_REPLICATES)
-            points = w.uniform_points(proposal.n_dims, size, escalation.N_REPLICATES, rng)
-            pairs = proposal.pairs(points)
+            pairs = proposal.pairs(self._points(size, rng))
             log_weights = pairs.log_weights
             if np.isnan(log_weights).any() or not np.isfinite(log_weights.max()):
                 raise DoublePrecisionError(

@@ -248,6 +248,7 @@ class FieldPattern:
         self._of_precision, _, products = np.split(place, np.cumsum([len(x) for x in own[:2]]))
         self._products = products, first, second
         self._entries = keys % d, np.searchsorted(keys // d, np.arange(d + 1))
+        self._less: tuple[Any, FieldPattern] | None = None
 
     def is_of(self, of_design: IntArray, of_precision: IntArray) -> bool:
         """Whether these are the same places."""
@@ -286,6 +287,28 @@ class FieldPattern:
     def factorised(self, precision: Any) -> SparseCholesky:
         """Of a matrix with these entries."""
         return SparseCholesky(precision, self._elimination)
+
+    @cached_property
+    def alone(self) -> Any:
+        """Whether a column is in one row alone, the first such one there, and has no other in Q."""
+        d, (i, j) = self.shape[1], self.of_precision
+        found = np.bincount(self.columns, minlength=d) == 1
+        found[i[i != j]] = False
+        entries = np.flatnonzero(found[self.columns])
+        others = np.delete(entries, np.unique(self.rows[entries], return_index=True)[1])
+        found[self.columns[others]] = False
+        return found
+
+    def without(self, columns: Any) -> "FieldPattern":
+        """Of the other columns, the rows as they are."""
+        if self._less is None or (self._less[0] != columns).any():
+            i, j = self.of_precision
+            place, kept = np.cumsum(~columns) - 1, ~(columns[i] | columns[j])
+            known = self.rows, place[self.columns]
+            of_design = np.stack(known)[:, ~columns[self.columns]]
+            shape = self.shape[0], int(place[-1]) + 1
+            self._less = columns, FieldPattern(of_design, place[self.of_precision[:, kept]], shape)
+        return self._less[1]
 
     def n_operations(self) -> float:
         """To factorise P: the sum of the squared lengths of R's columns."""
@@ -332,6 +355,13 @@ class FieldPrior(NamedTuple):
         """About 0, of these entries of Q."""
         d = pattern.shape[1]
         return cls(pattern, pattern.precision(values), np.zeros(d), np.zeros((0, d)))
+
+    def without(self, columns: Any) -> "FieldPrior":
+        """Of the other coordinates, which are independent of these."""
+        kept, pattern = np.flatnonzero(~columns), self.pattern.without(columns)
+        i, j = kept[pattern.of_precision]
+        values = pattern.precision(np.asarray(self.precision[i, j]).ravel())
+        return FieldPrior(pattern, values, self.slope[kept], self.ties[:, kept])
 
     def refuse_improper(self) -> None:
         """Raise NotPositiveDefiniteError where Q is no precision; not with ties, which may help."""

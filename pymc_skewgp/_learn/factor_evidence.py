@@ -182,6 +182,15 @@ def n_together(terms: FactorTerms | FieldTerms, sites: SitesGiven | None) -> int
     return max(2, _ROWS_TOGETHER // n) if n * r * r <= _MOST_OPERATIONS else 1
 
 
+def is_dear(terms: Any, sites: SitesGiven | None) -> bool:
+    """Whether EP takes some ten milliseconds and more."""
+    if isinstance(terms, FieldTerms):
+        return True  # of hundreds of values at least
+    if isinstance(terms, FactorTerms):
+        return not (sites and sites.several) and n_together(terms, sites) == 1
+    return int(terms.n_rows) ** 3 > _MOST_OPERATIONS
+
+
 def _of_one_kind(n: int, sites: SitesGiven) -> bool:
     """Whether all of n predictors are of observations of several each, of one kind."""
     own = sites.several[0]

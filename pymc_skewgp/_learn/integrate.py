@@ -64,6 +64,10 @@ def integrate(
     quasi-Monte Carlo: over seeds the mean of a hyperparameter varies by less than ArviZ's
     ``mcse_mean``, which is that of draws.
 
+    With up to five coordinates one or two hundred of EP's evidences are computed, or fewer where
+    one takes long; at the other points they are predicted, by kriging, to a fiftieth of a nat or
+    so, and the ratio is to what was predicted.
+
     What was read of a model, and compiled, is kept with it: a second call begins at once, unless
     its variables, coordinates or data have changed.
 
@@ -87,8 +91,8 @@ def integrate(
     integrated with f of finite rank, for the data that `find_hyperparameters` learns from so. Modes
     are looked for with some hundred rows, then 5000, then all; the features, such as inducing
     points, are placed there and stay the same. Then each evaluation of EP takes as long as a few
-    sweeps of it on all rows, a second or so for 20,000 rows and 200 points, and there are some 150
-    of them, and 32 posteriors. What that takes is logged.
+    sweeps of it on all rows, a second or so for 20,000 rows and 200 points, and there are some
+    tens of them, and 32 posteriors. What that takes is logged.
 
     Parameters
     ----------
@@ -116,7 +120,8 @@ def integrate(
         Points at which the exact evidence is estimated: the most different hyperparameters that the
         draws can have. Default 1024 where one takes a millisecond or two (up to 100 rows of a
         kernel, 900 of a few effects), 256 where it takes more, and where factors are not
-        log-concave; 32 with f of finite rank. Each draw has its own f.
+        log-concave; up to 40 for each hyperparameter, 256 in all, where EP alone takes some ten
+        milliseconds; 32 with f of finite rank. Each draw has its own f.
     start : mapping, optional
         Values of random variables by name, on their own scale, from which the modes are looked for.
         Default the model's initial point.

@@ -34,7 +34,7 @@ from pymc_skewgp._posterior.conditioning import Conditioning, Regression
 from pymc_skewgp._posterior.fits import NOTHING_DRAWN, FunctionFit, refuse_method
 from pymc_skewgp._posterior.prior import DataSet, Features, Prior, between_functions, n_functions
 from pymc_skewgp._posterior.row_groups import group_residuals, residual_draws, rows_are_apart
-from pymc_skewgp._posterior.vecchia import VecchiaFeatures
+from pymc_skewgp._posterior.vecchia import FEW_NEIGHBOURS, VecchiaFeatures
 from pymc_skewgp._validation import FloatArray, Seed
 
 # New points up to which a matrix of them is made: larger ones are diagonal, and nobody asks.
@@ -44,7 +44,6 @@ _DRAWS = 1024  # weighted ones, as a rule: of what time is said to be
 _NO_REST = 1e-6
 _NUMBERS_AT_ONCE, _LEAST_POINTS = 2**21, 16  # draws times rows, of which there are some arrays
 _SOLVED = 256  # new points at a time, where each takes a solve
-_FEW = 3  # neighbours by which EP begins
 _MOST_KEPT = 10_000  # rows whose values of f are kept for each draw
 _NOT_GAUSSIAN = (
     "given the coordinates f at the data is not Gaussian where features leave some of its "
@@ -458,8 +457,8 @@ class VecchiaFit(FiniteRankFit):
     def ep(self) -> block_ep.BlockEP:
         """Of the data, begun where it ends with few neighbours, which takes next to no time."""
         basis, blocks = self.features.single.basis, self.data_blocks.blocks
-        if basis.m > _FEW and basis.rank > _MOST_JOINT:
-            few = VecchiaFeatures(self.features.single.prior, replace(basis, m=_FEW))
+        if basis.m > FEW_NEIGHBOURS and basis.rank > _MOST_JOINT:
+            few = VecchiaFeatures(self.features.single.prior, replace(basis, m=FEW_NEIGHBOURS))
             design: Any = sparse.vstack([block.factor for block in blocks], format="csr")
             pattern = few.basis.pattern(design)
             begun = field_blocks(design.data, pattern, [block.sites for block in blocks])

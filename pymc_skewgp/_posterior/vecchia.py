@@ -28,6 +28,7 @@ _LOOKED, _SOLVED = 5000, 256
 _AT_ONCE = 8192  # new inputs whose correlations are kept
 _LEAST_NEAR = 10  # places that new inputs are known from: on a line on both sides of them
 _SEED = 0
+FEW_NEIGHBOURS = 3  # by which EP and searches begin
 ROUND_OFF = 1e-9  # of a variance, up to which what a row has beyond f is no noise
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from pymc_skewgp._gaussian.blocks import small
-from pymc_skewgp._gaussian.compiled.precisions import factorise, solve
+from pymc_skewgp._gaussian import linalg
+from pymc_skewgp._gaussian.compiled.rows import factorise, solve
 
 # Round-off of matrices whose condition is some hundreds.
 TOLERANCE = {"rtol": 1e-11, "atol": 1e-11}
@@ -16,16 +16,16 @@ def test_algebra_is_that_of_numpy(k):
     rng = np.random.default_rng(k)
     a, b = rng.standard_normal((2, 50, k, k))
     spd, vectors = a @ a.swapaxes(1, 2) + 0.1 * np.eye(k), rng.standard_normal((7, 50, k))
-    values, turned = small.eigh(spd)
+    values, turned = linalg.eigh(spd)
     assert_allclose(values, np.linalg.eigvalsh(spd), **TOLERANCE)
     assert_allclose((turned * values[:, None]) @ turned.swapaxes(1, 2), spd, **TOLERANCE)
-    assert_allclose(small.inverse(spd) @ spd, np.broadcast_to(np.eye(k), spd.shape), atol=1e-10)
-    assert_allclose(small.cholesky(spd), np.linalg.cholesky(spd), **TOLERANCE)
-    assert_allclose(small.log_size(a), np.linalg.slogdet(a)[1], **TOLERANCE)
-    assert_allclose(small.product(a, b), a @ b, **TOLERANCE)
-    assert_allclose(small.times(a, vectors), np.einsum("nij,snj->sni", a, vectors), **TOLERANCE)
+    assert_allclose(linalg.inverse(spd) @ spd, np.broadcast_to(np.eye(k), spd.shape), atol=1e-10)
+    assert_allclose(linalg.cholesky_of_many(spd), np.linalg.cholesky(spd), **TOLERANCE)
+    assert_allclose(linalg.log_size(a), np.linalg.slogdet(a)[1], **TOLERANCE)
+    assert_allclose(linalg.product(a, b), a @ b, **TOLERANCE)
+    assert_allclose(linalg.times(a, vectors), np.einsum("nij,snj->sni", a, vectors), **TOLERANCE)
     with pytest.raises(np.linalg.LinAlgError):
-        small.cholesky(-spd)
+        linalg.cholesky_of_many(-spd)
 
 
 def test_factors_of_precisions():

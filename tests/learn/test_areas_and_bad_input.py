@@ -80,6 +80,30 @@ def test_areas_without_a_neighbour_or_with_one_on_one_side_only(W, as_given):
         _integrated(model)
 
 
+@pytest.mark.parametrize("prior", [pm.HalfNormal, pm.LogNormal])
+def test_a_large_island_times_a_scale_is_refused_before_the_search(prior, monkeypatch):
+    """Its level has density 1, that of level times s has 1 / s: no integral if p(s = 0) > 0."""
+
+    class BegunError(Exception):
+        """A search has begun."""
+
+    def begun(*_):
+        raise BegunError
+
+    monkeypatch.setattr(integration, "proper_modes", begun)
+    n = 220
+    W = np.diag(np.ones(n - 1), 1) + np.diag(np.ones(n - 1), -1)
+    W[7] = W[:, 7] = 0.0
+    W[6, 8] = W[8, 6] = 1.0
+    with pm.Model() as model:
+        scaled = prior("s", sigma=1.0) * pm.ICAR("phi", W=W)
+        y = np.random.default_rng(0).poisson(2.0, n)
+        pm.Poisson("y", pm.math.exp(pm.Normal("level", 0.0, 1.0) + scaled), observed=y)
+    refused = pytest.raises(sg.ImproperPriorError, match=r"bound phi\[7\]")
+    with refused if prior is pm.HalfNormal else pytest.raises(BegunError):
+        _integrated(model)
+
+
 def test_many_islands_are_not_all_named():
     with pm.Model() as model:
         phi = pm.ICAR("phi", W=np.kron(np.eye(8), [[0, 1], [1, 0]]).astype(int))

@@ -18,16 +18,17 @@ N = 400
 Z = 4.0
 
 
-def chain_on_a_grid(log_prob, first, sd, reach=5.0):
+def chain_on_a_grid(log_prob, first, sd, reach=5.0, of=None):
     """Log evidence and means of z_1 ~ N(0, first^2), z_t ~ N(z_{t-1}, sd^2), by sums on a grid.
 
     `log_prob` has the shape (t, grid). Steps of a fifth of `sd`, of which the sum of a Gaussian
-    function is right to 1e-12.
+    function is right to 1e-12. Means of a function `of` z instead, such as a mean given z.
     """
     width = 0.2 * sd
     grid = np.arange(-reach, reach, width)
     step = stats.norm.pdf(grid[:, None], grid, sd) * width
     terms, level = log_prob(grid), 0.0
+    wanted = np.broadcast_to(grid, terms.shape) if of is None else of(grid)
     ahead, states = stats.norm.pdf(grid, 0.0, first) * width, []
     for own in terms:
         here = ahead * np.exp(own - own.max())
@@ -35,9 +36,9 @@ def chain_on_a_grid(log_prob, first, sd, reach=5.0):
         states.append(here / here.sum())
         ahead = states[-1] @ step
     means, back = [], np.ones(grid.size)
-    for here, own in zip(states[::-1], terms[::-1], strict=True):
+    for here, own, values in zip(states[::-1], terms[::-1], wanted[::-1], strict=True):
         both = here * back
-        means.append(both @ grid / both.sum())
+        means.append(both @ values / both.sum())
         back = step @ (back * np.exp(own - own.max()))
         back /= back.max()
     return level, np.array(means[::-1])
@@ -74,6 +75,36 @@ def test_counts_on_a_walk(n):
     dt = sg.integrate(model, random_seed=2, draws=500, progressbar=False)
     assert close_to(dt, evidence)
     assert errors_of(dt["posterior"]["z"], mean).max() < Z
+
+
+def test_effects_of_single_rows_are_averaged_over():
+    """Beside a walk: by pairs of the walk alone, effects given it; by 48 nodes of each effect."""
+    rng, scale = np.random.default_rng(9), 0.8
+    y = rng.poisson(np.exp(0.5 * np.sin(0.02 * np.arange(N)) + scale * rng.normal(size=N)))
+    with pm.Model() as model:
+        walk = pm.GaussianRandomWalk("z", sigma=0.1, init_dist=pm.Normal.dist(0.0, 1.0), shape=N)
+        effect = pm.Normal("e", 0.3, scale, shape=N)
+        pm.Poisson("y", pm.math.exp(walk + effect), observed=y)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(48)
+
+    def shares(grid):
+        rate = np.exp(grid[:, None] + 0.3 + scale * nodes)
+        return stats.poisson.pmf(y[:, None, None], rate) * weights / np.sqrt(2.0 * np.pi)
+
+    def log_prob(grid):
+        return np.log(shares(grid).sum(axis=2))
+
+    def effect_given(grid):
+        return 0.3 + scale * (shares(grid) @ nodes) / shares(grid).sum(axis=2)
+
+    evidence, of_walk = chain_on_a_grid(log_prob, 1.0, 0.1, reach=3.0)
+    _, of_effect = chain_on_a_grid(log_prob, 1.0, 0.1, reach=3.0, of=effect_given)
+    dt = sg.integrate(model, random_seed=2, draws=500, progressbar=False)
+    assert close_to(dt, evidence)
+    # Of pairs of all coordinates it was a fifth.
+    assert dt["posterior"].attrs["relative_ess_exact"] > 0.8
+    assert errors_of(dt["posterior"]["z"], of_walk).max() < Z
+    assert errors_of(dt["posterior"]["e"], of_effect).max() < Z
 
 
 def people(rng, size):

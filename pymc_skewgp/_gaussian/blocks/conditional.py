@@ -23,10 +23,11 @@ from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
 from pymc_skewgp._gaussian.blocks.ep import Blocks, LocalBlocks
+from pymc_skewgp._gaussian.blocks.own_effects import OwnEffects
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.blocks.sequential import FieldSampler
 from pymc_skewgp._gaussian.blocks.several import SeveralBlock
-from pymc_skewgp._gaussian.compiled.precisions import factorise, solve
+from pymc_skewgp._gaussian.compiled.rows import factorise, solve
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.escalation import DEFAULT
@@ -296,6 +297,9 @@ def block_sampler(
     found = conditional_pairs(several[0], gaussian, searches) if one else None
     if found:
         return SiteSampler(found, _SEVERAL, _MOST_UNSEEN, _MORE_OTHERS, by_tails=True)
+    own = OwnEffects.of(gaussian, every) if isinstance(gaussian, FieldGaussian) else None
+    if own:
+        return FieldSampler(BlockPairs(own.gaussian, LocalBlocks(own.blocks)), own=own)
     proposal: Any = BlockPairs(gaussian, blocks)
     proposal = proposal.with_modes() if searches else proposal
     if isinstance(gaussian, FieldGaussian):

@@ -13,9 +13,9 @@ from scipy.linalg.blas import dsyrk
 from scipy.special import ndtr
 
 from pymc_skewgp._gaussian.blocks.rows import RowSites, SiteSteps, SiteSums, Tilts
-from pymc_skewgp._gaussian.blocks.small import times
 from pymc_skewgp._gaussian.compiled.row_sites import one_factor_log_probs
 from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, ndtr_tables
+from pymc_skewgp._gaussian.linalg import times
 from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, missing_of_functions
 from pymc_skewgp._gaussian.tilted import Tilted, cavity
 from pymc_skewgp._validation import FloatArray

@@ -742,7 +742,7 @@ class FieldBlock(RowBlock):
         self, values: FloatArray, pattern: FieldPattern, rows: slice, sites: BlockSites
     ) -> None:
         super().__init__(pattern.design(values)[rows], sites)
-        self.pattern, self._design, self._rows = pattern, values, rows
+        self.pattern, self.design, self.rows = pattern, values, rows
         self._row_of = np.repeat(np.arange(self.n_rows), np.diff(self.factor.indptr))
 
     def n_rough(self, level: float) -> int:
@@ -762,8 +762,8 @@ class FieldBlock(RowBlock):
 
     def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
         every = np.zeros(self.pattern.shape[0])
-        every[self._rows] = self._counts * tau
-        return SiteSums(self.pattern.gram(self._design, every), self.factor.T @ (self._counts * nu))
+        every[self.rows] = self._counts * tau
+        return SiteSums(self.pattern.gram(self.design, every), self.factor.T @ (self._counts * nu))
 
     def _variances(self, spread: Any) -> FloatArray:
         return self._covariances(spread)[1]

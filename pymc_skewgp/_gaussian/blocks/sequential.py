@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from pymc_skewgp._gaussian.blocks.ep import LocalBlocks
+from pymc_skewgp._gaussian.blocks.own_effects import OwnEffects
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.escalation import (
@@ -32,6 +33,7 @@ from pymc_skewgp._gaussian.weights import (
     log_mean_exp,
     log_sum_exp,
     pareto_k,
+    random_points,
     relative_ess,
     spread_of_replicates,
     systematic_rows,
@@ -43,19 +45,31 @@ from pymc_skewgp._validation import FloatArray
 # of 1, and fewest and most of them.
 _UNEQUAL = 0.5
 # Pairs of a pilot run, and variance of their log weights above which there are no more of them:
-# that is a relative ESS of .02.
-_PILOT, _TOO_UNEQUAL = 64, 4.0
+# that is a relative ESS of .02; as few pairs as take hardly longer are drawn at once.
+_PILOT, _TOO_UNEQUAL, _FEW = 64, 4.0, 128
 _PARTS, _FEWEST, _MOST = 6.0, 6, 64
 # Draws of one call from which on more are made, how many times as many, and numbers of all of them;
 # values whose means are looked at.
 _MANY, _MORE, _NUMBERS, _SOME = 1000, 8, 2 * 10**7, 256
+_COPIED = 4096  # rows of all draws that are copied at once
 
 
 @dataclass(frozen=True)
 class FieldSampler(SiteSampler):
-    """Pairs, and where their weights are unequal draws part by part."""
+    """Pairs, and where their weights are unequal draws part by part.
+
+    `own` effects of rows are averaged over, and drawn afterwards.
+    """
+
+    own: OwnEffects | None = None
 
     def _draws(self, n_pairs: int, rng: np.random.Generator, *, both: bool) -> TruncatedDraws:
+        found = self._of_others(n_pairs, rng, both=both)
+        return found if self.own is None else self.own.completed(found, rng)
+
+    def _of_others(self, n_pairs: int, rng: np.random.Generator, *, both: bool) -> TruncatedDraws:
+        if n_pairs <= _FEW:
+            return super()._draws(n_pairs, rng, both=both)
         few = np.random.default_rng(self.settings.pilot_seed)
         with few_blas_threads(self.proposal.n_sites), np.errstate(all="ignore"):
             log_weights = pilot_log_weights(self.proposal, _PILOT, few)
@@ -63,6 +77,10 @@ class FieldSampler(SiteSampler):
         if too_unequal and self.tempers:
             return self._by_tempering(n_pairs, log_weights, rng)
         return super()._draws(n_pairs, rng, both=both)
+
+    def _points(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Independent: of so many coordinates evenly spaced ones take as long as all else."""
+        return random_points(self.proposal.n_dims, size * N_REPLICATES, rng)
 
     def _tempered(
         self, n_pairs: int, log_weights: FloatArray, rng: np.random.Generator
@@ -120,21 +138,24 @@ def drawn_in_parts(
         if relative_ess(log_weights.ravel()) < _UNEQUAL or not first:
             worst_k = max(worst_k, pareto_k(log_weights.ravel()))
             log_probs += log_sum_exp(log_weights, axis=1) - np.log(size)
-            off[first:] = np.take(
-                off[first:], systematic_rows(log_weights, size, rng).ravel(), axis=1
-            )
+            order = systematic_rows(log_weights, size, rng).ravel()
+            for start in range(first, len(off), _COPIED):
+                off[start : start + _COPIED] = off[start : start + _COPIED][:, order]
             log_weights[:] = 0.0
     log_probs += gaussian.log_integral(gaussian.sums.pull)
     value = log_mean_exp(log_probs)
     error = spread_of_replicates(log_probs, value)
-    draws = gaussian.mean[:, None] + off[chol.place]
+    draws = off[chol.place]
+    del off  # as large
+    draws += gaussian.mean[:, None]
     # As many of each replicate; those of one share ancestors.
     chosen = np.arange(n_draws) * draws.shape[1] // n_draws
     replicate = chosen // size
     share = min(1.0 / (1.0 + draws.shape[1] * error**2), _share_of_own(draws[:: 1 + d // _SOME]))
     fraction = min(1.0, share * draws.shape[1] / n_draws)
     estimate = Estimate(value, error, fraction, max(worst_k, pareto_k(log_probs)))
-    return SamplingResult(draws[:, chosen], log_probs[replicate], estimate, "in parts", replicate)
+    kept = draws if n_draws == draws.shape[1] else draws[:, chosen]
+    return SamplingResult(kept, log_probs[replicate], estimate, "in parts", replicate)
 
 
 def _share_of_own(draws: FloatArray) -> float:

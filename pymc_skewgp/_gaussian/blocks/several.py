@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_skewgp._gaussian.blocks import small
+from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.blocks.ep import SideBySide, Swept, damped, white_marginals
 from pymc_skewgp._gaussian.blocks.groups import (
     PREDICTORS,
@@ -25,9 +25,9 @@ from pymc_skewgp._gaussian.blocks.groups import (
     slices_of,
 )
 from pymc_skewgp._gaussian.blocks.rows import Tilts
-from pymc_skewgp._gaussian.blocks.small import times
 from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, LEAST_SHRINKAGE
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
+from pymc_skewgp._gaussian.linalg import times
 from pymc_skewgp._gaussian.modes import Target
 from pymc_skewgp._gaussian.tilted import SiteFunction
 from pymc_skewgp._validation import FloatArray
@@ -332,7 +332,7 @@ class SeveralBlock(GroupBlock):
         pull = shift - old.shift - times(precision - old.precision, self._mean)
         scale = np.sqrt(cavity.marginal)
         relative = tilted.cov / (scale[:, :, None] * scale[:, None, :])
-        gap = np.abs(np.log(small.eigh(relative)[0])).sum(axis=1)
+        gap = np.abs(np.log(linalg.eigh(relative)[0])).sum(axis=1)
         # Mass of the cavity times the unscaled site.
         centre, marginal = (times(cavity.inverse, x) for x in (cavity.mean, self._mean))
         log_mass = np.log(cavity.marginal) + old.shift * self._mean + centre * (marginal - centre)
@@ -385,12 +385,12 @@ class SeveralBlock(GroupBlock):
         return precision.ravel(), (first + times(precision, at)).ravel()
 
     def _cavity(self) -> _Cavity:
-        sites, chol = self._of_predictors(self.tau, self.nu), small.cholesky(self._cov)
-        taken = small.product(chol.swapaxes(1, 2), small.product(sites.precision, chol))
-        values, vectors = small.eigh(taken)
+        sites, chol = self._of_predictors(self.tau, self.nu), linalg.cholesky_of_many(self._cov)
+        taken = linalg.product(chol.swapaxes(1, 2), linalg.product(sites.precision, chol))
+        values, vectors = linalg.eigh(taken)
         left = np.maximum(1.0 - values, LEAST_CAVITY)
-        turned = small.product(chol, vectors)
-        inverse = small.product(vectors.swapaxes(1, 2), small.inverse(chol))
+        turned = linalg.product(chol, vectors)
+        inverse = linalg.product(vectors.swapaxes(1, 2), linalg.inverse(chol))
         white = times(inverse, self._mean) - times(turned.swapaxes(1, 2), sites.shift)
         root = np.sqrt(left)[:, None]
         mean = times(turned, white / left)
@@ -408,7 +408,7 @@ class SeveralBlock(GroupBlock):
         """Of one factor that couples many predictors: the Gaussian of its curvature at the mode."""
         mode, root = self._mode_of(cavity)
         nodes, logs = _nodes_about(mode, root)
-        value = self._value(cavity, mode[None])[0] + small.log_size(root)
+        value = self._value(cavity, mode[None])[0] + linalg.log_size(root)
         cov, weights = root @ root.swapaxes(1, 2), np.full(logs.shape, 1.0 / len(logs))
         return _Tilted(value, mode, cov, cavity.mean + times(cavity.root, nodes), weights)
 
@@ -422,7 +422,7 @@ class SeveralBlock(GroupBlock):
         if self.width == 2:
             # The mode may be that of a spike, where a scale is next to 0 and a location is at the
             # datum: of two predictors the one that is narrowest there goes given the other.
-            ratio = np.linalg.norm(small.product(cavity.root, root), axis=2)
+            ratio = np.linalg.norm(linalg.product(cavity.root, root), axis=2)
             ratio /= np.linalg.norm(cavity.root, axis=2)
             self._inner = int(ratio.min(axis=0).argmin())
             return self._given_others(cavity, self._inner)
@@ -439,17 +439,17 @@ class SeveralBlock(GroupBlock):
         """
         k = self.width
         others = [i for i in range(k) if i != place]
-        cov = small.product(cavity.root, cavity.root.swapaxes(1, 2))
+        cov = linalg.product(cavity.root, cavity.root.swapaxes(1, 2))
         between, along = cov[:, others][:, :, others], cov[:, others, place]
-        gain = times(small.inverse(between), along)
+        gain = times(linalg.inverse(between), along)
         variance = cov[:, place, place] - (gain * along).sum(axis=1)
-        chol = small.cholesky(between)
+        chol = linalg.cholesky_of_many(between)
         centre, root = np.zeros((len(cov), k - 1)), np.broadcast_to(np.eye(k - 1), chol.shape)
         sizes = [_FIRST, _THEN]
         if self._last is not None:
-            white = small.inverse(chol)
+            white = linalg.inverse(chol)
             centre = times(white, self._last[0] - cavity.mean[:, others])
-            root, sizes = small.product(white, self._last[1]), sizes[1:]
+            root, sizes = linalg.product(white, self._last[1]), sizes[1:]
         for size in sizes:
             nodes, logs = _nodes_about(centre, root, size if k == 2 else None)
             eta = np.empty((len(nodes), *cavity.mean.shape))
@@ -458,12 +458,12 @@ class SeveralBlock(GroupBlock):
             eta += cavity.mean
             given = self._within(eta, place, variance)
             found = _Tilted.of(nodes, logs + given.log_mass)
-            new = found.mean, small.cholesky(found.cov + _RIDGE * np.eye(k - 1))
+            new = found.mean, linalg.cholesky_of_many(found.cov + _RIDGE * np.eye(k - 1))
             if size == _THEN and self._last is not None and _are_apart((centre, root), new):
                 self._last = None
                 return self._given_others(cavity, place)
             centre, root = new
-        self._last = cavity.mean[:, others] + times(chol, centre), small.product(chol, root)
+        self._last = cavity.mean[:, others] + times(chol, centre), linalg.product(chol, root)
         return self._of_all(cavity, place, eta, found, given)
 
     def _of_all(
@@ -483,7 +483,7 @@ class SeveralBlock(GroupBlock):
         nodes = np.repeat(eta[None], len(given.nodes), axis=0)
         nodes[..., place] = given.nodes
         nodes = nodes.reshape(-1, *cavity.mean.shape)
-        cov = small.product(cavity.inverse, small.product(cov, cavity.inverse.swapaxes(1, 2)))
+        cov = linalg.product(cavity.inverse, linalg.product(cov, cavity.inverse.swapaxes(1, 2)))
         shares = (weights * given.shares).reshape(len(nodes), -1)
         return _Tilted(others.log_mass, times(cavity.inverse, mean), cov, nodes, shares)
 
@@ -622,20 +622,20 @@ def fit_several(
 
 def _matching(cavity: _Cavity, tilted: _Tilted) -> tuple[FloatArray, FloatArray]:
     """Precision and shift of the sites by which cavity times site has the tilted moments."""
-    inverse = small.inverse(tilted.cov)
+    inverse = linalg.inverse(tilted.cov)
     taken = inverse - np.eye(inverse.shape[1])
     back = cavity.inverse.swapaxes(1, 2)
     taken = 0.5 * (taken + taken.swapaxes(1, 2))
-    precision = small.product(back, small.product(taken, cavity.inverse))
+    precision = linalg.product(back, linalg.product(taken, cavity.inverse))
     shift = times(precision, cavity.mean) + times(back, times(inverse, tilted.mean))
     return precision, shift
 
 
 def _clipped(matrices: FloatArray, least: float, most: float) -> FloatArray:
     """Symmetric matrices with eigenvalues within limits."""
-    values, vectors = small.eigh(matrices)
+    values, vectors = linalg.eigh(matrices)
     values = np.clip(values, least, most)
-    return small.product(vectors * values[:, None], vectors.swapaxes(1, 2))
+    return linalg.product(vectors * values[:, None], vectors.swapaxes(1, 2))
 
 
 def _shares(logs: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -656,8 +656,8 @@ def _centred(weights: FloatArray, x: FloatArray) -> tuple[FloatArray, FloatArray
 
 def _are_apart(one: tuple[FloatArray, FloatArray], other: tuple[FloatArray, FloatArray]) -> bool:
     """Whether any of two rows of Gaussians, by means and roots, are more than a deviation apart."""
-    off = times(small.inverse(one[1]), other[0] - one[0])
-    ratio = small.log_size(other[1]) - small.log_size(one[1])
+    off = times(linalg.inverse(one[1]), other[0] - one[0])
+    ratio = linalg.log_size(other[1]) - linalg.log_size(one[1])
     return bool((np.abs(off) > 1.0).any() or (np.abs(ratio) > np.log(2.0)).any())
 
 
@@ -671,7 +671,7 @@ def _nodes_about(
     x, log_shares = _rule(mean.shape[1], size)
     nodes = mean + times(root, x[:, None])
     logs = (log_shares + 0.5 * (x**2).sum(axis=1))[:, None] - 0.5 * (nodes**2).sum(axis=2)
-    return nodes, logs + small.log_size(root)
+    return nodes, logs + linalg.log_size(root)
 
 
 @lru_cache

@@ -15,7 +15,7 @@ from pymc_skewgp._gaussian.weights import Estimate, describe_weights
 from pymc_skewgp._learn.averaging.chains import points_by_chains
 from pymc_skewgp._learn.averaging.importance import AdaptiveImportance, IntegrationSettings
 from pymc_skewgp._learn.averaging.interpolation import InterpolatedTarget
-from pymc_skewgp._learn.averaging.model_functions import dataset_of
+from pymc_skewgp._learn.averaging.model_functions import ModelFunctions, dataset_of
 from pymc_skewgp._learn.averaging.modes import (
     CANDIDATES,
     MARGIN,
@@ -122,9 +122,9 @@ def rungs(problem: IntegrationProblem, settings: IntegrationSettings) -> list[in
 
 def evaluations(settings: IntegrationSettings, n_coordinates: int) -> int:
     """Of EP, about as many as the importance sampling takes where all goes well."""
-    wanted = max(settings.enough, settings.n_evidences)
     if n_coordinates <= settings.most_coordinates:
-        return settings.points_of_round(n_coordinates) + wanted
+        return 3 * settings.points_of_round(n_coordinates) // 2
+    wanted = max(settings.enough, settings.n_evidences)
     return first_points(n_coordinates) + settings.learnt // 2 + 2 * wanted
 
 
@@ -192,7 +192,8 @@ class Ladder:
         prior = self._problem.prior_draws(modes[0].point.pattern, self._rng)
         objective, pattern = self._problem.objective, modes[0].point.pattern
         log_prior = objective.log_prior.values_at_rows
-        target = InterpolatedTarget(self._evaluate.values, log_prior, pattern, self._rng)
+        values, dear = self._evaluate.values, self._problem.is_dear
+        target = InterpolatedTarget(values, log_prior, pattern, self._rng, by_few=dear)
         sampler = AdaptiveImportance(target, modes, settings, self._rng, prior)
         wanted = 0
         while True:
@@ -208,7 +209,7 @@ class Ladder:
             accepted = settings.accepts(estimate) and sampler.n_rounds > 1
             over = sampler.n_rounds >= _ROUNDS
             # As many evaluations as without interpolation, at most.
-            most = max(enough, settings.enough_interpolated)
+            most = enough if dear else max(enough, settings.enough_interpolated)
             lacking = min(enough / target.share, most) - estimate.relative_ess * len(points.x)
             if accepted and (over or lacking <= 0.0):
                 break
@@ -256,7 +257,12 @@ def integral_by_ep(
     if not problem.origins[0].x.size:
         return _without_coordinates(problem, evaluate)
     stage("Posterior modes of the hyperparameters")
+    latent = problem.latent
+    if isinstance(latent, ModelFunctions):
+        latent.refuse_scaled(problem.origins[0])
     modes = proper_modes(problem, evaluate, rng)
+    if isinstance(latent, ModelFunctions):
+        latent.refuse_unbounded(modes[0].point)
     ladder = Ladder(problem, evaluate, settings, rng)
     found: list[Integral] = []
     for rung in rungs(problem, settings):

@@ -23,10 +23,12 @@ _DEEPEST, _FLAT = 25.0, 0.25
 # may be e times that; never more than the last.
 _ERROR, _PER, _LARGEST = 0.02, 2.5, 2.0
 # Nats below the highest point at which nothing matters, and deviations of predictions that are
-# there with certainty, once so many such points were evaluated and no other mode was met.
-_NEGLIGIBLE, _CERTAIN, _FAR = 12.0, 4.0, 32
-# Points predicted together, and of them evaluated at random, so that errors are seen to be right.
-_PORTION, _AUDITED = 512, 4
+# there with certainty, once so many such points were evaluated and no other mode was met, or so few
+# where evaluations take long.
+_NEGLIGIBLE, _CERTAIN, _FAR, _FEW_FAR = 12.0, 4.0, 32, 8
+# Points predicted together; in the first portion where evaluations take long, others being twice
+# the last; and of them evaluated at random, so that errors are seen to be right.
+_PORTION, _FIRST, _AUDITED = 512, 16, 4
 # Times as many points from which on lengths are chosen anew.
 _GROWTH = 1.5
 _LEAST_SCALE = 1e-20  # squared, in nats: where the evidence is a square
@@ -135,6 +137,8 @@ class InterpolatedTarget:
     pattern : tuple
         Of the points.
     rng : numpy.random.Generator
+    by_few : bool
+        Whether to begin with few points: evaluations together take as long as one by one.
 
     Attributes
     ----------
@@ -148,7 +152,10 @@ class InterpolatedTarget:
         log_prior: Callable[[FloatArray, Pattern], FloatArray],
         pattern: Pattern,
         rng: np.random.Generator,
+        *,
+        by_few: bool,
     ) -> None:
+        self._size, self._far = (_FIRST, _FEW_FAR) if by_few else (_PORTION, _FAR)
         self._target, self._log_prior, self._pattern = target, log_prior, pattern
         self._rng, self.share = rng, 1.0
         self._known: list[tuple[FloatArray, ...]] = []  # points, target, evidence
@@ -160,12 +167,13 @@ class InterpolatedTarget:
         """See `Target`."""
         x = np.array([point.x for point in points])
         order, found = self._rng.permutation(len(x)), np.empty((2, len(x)))
-        evaluated = 0
+        evaluated = done = 0
         with few_blas_threads(_SMALL):
-            for begin in range(0, len(x), _PORTION):
-                part = order[begin : begin + _PORTION]
+            while done < len(x):
+                part = order[done : done + self._size]
                 found[:, part], count = self._portion(x[part])
-                evaluated += count
+                evaluated, done = evaluated + count, done + part.size
+                self._size = min(2 * self._size, _PORTION)
         self.share = max(evaluated, 1) / len(x)
         return found[0], found[1]
 
@@ -181,7 +189,7 @@ class InterpolatedTarget:
         depth = np.maximum(self._highest - total, 0.0)
         allowed = _ERROR * np.exp(np.minimum(depth, _DEEPEST) / _PER)
         bad = ~(sd < np.minimum(allowed, _LARGEST))
-        if self._n_far >= _FAR:
+        if self._n_far >= self._far:
             bad &= ~(depth - _CERTAIN * sd > _NEGLIGIBLE)
         good = np.flatnonzero(~bad & (depth < _DEEPEST))
         audited = self._rng.permutation(good)[:_AUDITED]

@@ -21,7 +21,13 @@ from xarray import Dataset, DataTree
 
 from pymc_skewgp._gaussian.truncated import log_orthant
 from pymc_skewgp._gaussian.weights import IntArray
-from pymc_skewgp._learn.averaging.points import EqualDraws, FactorTask, Task, evidence_alone
+from pymc_skewgp._learn.averaging.points import (
+    N_CANDIDATES,
+    EqualDraws,
+    FactorTask,
+    Task,
+    evidence_alone,
+)
 from pymc_skewgp._learn.coordinates import Point, Searched
 from pymc_skewgp._learn.objective import GraphsAtPoints, Objective
 from pymc_skewgp._limits import few_blas_threads
@@ -56,6 +62,7 @@ from pymc_skewgp._validation import FloatArray
 # Draws in one call: enough for Python to be a small part of the time, few enough for covariances
 # of the observations.
 _TOGETHER = 64
+_SEEN = 4  # values of a draw that tell most draws apart
 
 
 def at_draws(
@@ -130,7 +137,9 @@ class _SideBySide:
 
 
 def _many_are_equal(values: NDArray[Any]) -> bool:
-    return 2 * len(np.unique(values.reshape(len(values), -1), axis=0)) <= len(values)
+    flat = values.reshape(len(values), -1)
+    few = (flat[:, :_SEEN], flat)  # long rows take long to be sorted
+    return all(2 * len(np.unique(own, axis=0)) <= len(values) for own in few)
 
 
 def _held(graphs: Sequence[Any], inputs: Iterable[Any], shared: Sequence[Any]) -> list[Any]:
@@ -318,6 +327,8 @@ class LogLikelihoods:
 # Draws at which the likelihood is compared, and what round-off may do to it: log of one less a
 # probability near one has few digits. What was misread is off by more.
 _CHECKED, _ROUND_OFF = 16, 1e-4
+# Values of a block with which an integral takes long, and logs of a scale far below the start.
+_LARGE, _AWAY = 200, 10.0
 
 
 class ModelFunctions:
@@ -356,6 +367,34 @@ class ModelFunctions:
         """See `LatentFunctions`."""
         each = [self._tasks(points, i) for i in range(len(self._parts))]
         yield from map(list, zip(*each, strict=True))
+
+    def refuse_unbounded(self, point: Point) -> None:
+        """Where that takes long: before an integral of what is improper at a mode already."""
+        for (task,) in self._with_flat_priors([point]):
+            task(1, N_CANDIDATES, np.random.default_rng(0))
+
+    def refuse_scaled(self, point: Point) -> None:
+        """Refuse what has a flat prior and is multiplied by a scale s whose density at 0 is not 0.
+
+        Data say something of the product alone: as s goes to 0 the evidence goes with 1 / s.
+        """
+        objective = self._objective
+        for k in [k for own, are_logs in objective.coordinates.groups if are_logs for k in own]:
+            step = _AWAY * np.eye(1, point.x.size, k)[0]
+            points = [point.at(point.x - step), point.at(point.x - 2.0 * step)]
+            near, far = map(objective.log_prior, points)
+            for tasks in self._with_flat_priors(points):
+                slopes = [x.terms.factor @ (x.joint.flat @ x.joint.factor).T for x in tasks]
+                first, second = np.linalg.norm(slopes, axis=1)
+                tasks[0].refuse_scaled(first, second, far - near, _AWAY)
+
+    def _with_flat_priors(self, points: Sequence[Point]) -> Iterator[list[Any]]:
+        """Of large blocks of which some direction has one."""
+        for i, part in enumerate(self._parts):
+            if part is not None and part.is_white and part.size >= _LARGE:
+                tasks = [x for x in self._tasks(points, i) if isinstance(x, FactorTask)]
+                if all(len(x.joint.flat) for x in tasks):
+                    yield tasks
 
     def at_ends_of(self, objective: Objective) -> "ModelFunctions":
         """The same, EP being begun where it has ended."""

@@ -106,7 +106,8 @@ def proper_modes(
     modes, first = list(problem.modes), problem.origins[0]
     if not modes:
         part = problem.coarse or problem.objective
-        vectors = optimizers.spread_starts(part, first, n_restarts(first.x.size), rng, CANDIDATES)
+        count = n_restarts(first.x.size) - problem.is_dear
+        vectors = optimizers.spread_starts(part, first, count, rng, CANDIDATES)
         starts = [origin.at(x) for origin in problem.origins for x in vectors]
         try:
             optima = [_climbed(evaluate, start, problem.objective) for start in starts]

@@ -63,6 +63,7 @@ type LatentFunctions = ModelFunctions | ProcessFunctions | PosteriorFunctions
 N_CANDIDATES = 64
 # Of the deviation in place of a flat prior, beyond which a draw is not bounded by the data.
 _LARGEST_SHARE = 0.1
+_TINY = 1e-300  # instead of 0
 
 
 # The evidence of some of the data, and draws of the functions that they are about: a conditioned
@@ -135,6 +136,16 @@ class FactorTask:
         far = (np.abs(z @ flat.T) > _LARGEST_SHARE).any(axis=0)
         if far.any():
             self._refuse(z)
+
+    def refuse_scaled(
+        self, near: FloatArray, far: FloatArray, of_prior: float, distance: float
+    ) -> None:
+        """Directions of flat priors whose slopes fall with a scale, the prior of it no faster."""
+        assert isinstance(self.joint, JointGaussian)
+        rise = np.log(np.maximum(near, _TINY) / np.maximum(far, _TINY))
+        scaled = (near > 0.0) & (rise > 0.5 * distance) & (rise + of_prior > -0.1 * distance)
+        for own in np.flatnonzero(scaled):
+            self._refuse((self.joint.factor @ (self.joint.flat[own] @ self.joint.factor))[None])
 
     def _refuse_plateaus(self, start: FactorStart | None) -> None:
         """Where the evidence does not fall, as by a log deviation of values that f may meet."""
@@ -480,7 +491,8 @@ class ExactPoints(NamedTuple):
             at_hand[u] = np.concatenate([at_hand[u], own])
         f: FloatArray = np.empty((index.size, at_hand[0].shape[1]))
         order = np.argsort(index.ravel(), kind="stable")
-        f[order] = np.concatenate([own[:n] for own, n in zip(at_hand, wanted, strict=True)])
+        for own, rows in zip(at_hand, np.split(order, np.cumsum(wanted)[:-1]), strict=True):
+            f[rows] = own[: rows.size]
         f = f.reshape(*index.shape, -1)
         log_evidence = np.array([x.log_evidence for x in self.found])
         ess = np.array([x.relative_ess for x in self.found])

@@ -23,7 +23,7 @@ from pymc_skewgp._learn import problem
 from pymc_skewgp._learn.averaging import model_functions as named
 from pymc_skewgp._learn.averaging.points import EqualDraws, Task
 from pymc_skewgp._learn.coordinates import Coordinates, Pattern, Point, Searched, free_variable
-from pymc_skewgp._learn.factor_evidence import operations_of_draws
+from pymc_skewgp._learn.factor_evidence import is_dear, operations_of_draws
 from pymc_skewgp._learn.objective import CompiledLogPrior, Objective, compile_objective
 from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._model.gp.latent_draws import LatentDraws, LatentGivenData, latent_tree
@@ -206,6 +206,7 @@ _DIMENSIONS = ("chain", "draw")
 _MOST_DRAWN = 10_000  # rows at which f is drawn
 # Exact evidences where one takes no more operations than these.
 _QUICK_EVIDENCES, _QUICK = 1024, 10**6
+_FEW_EVIDENCES = 40  # exact ones for each hyperparameter, where one takes long
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,6 +259,13 @@ class IntegrationProblem:
         return max(every, default=sys.maxsize)  # many: in blocks
 
     @property
+    def is_dear(self) -> bool:
+        """Whether an evidence takes long enough for few of them."""
+        if not isinstance(self.objective, Objective):
+            return True  # of many rows in blocks
+        return any(is_dear(*own) for own in self.objective.known_at(self.origins[0]))
+
+    @property
     def size(self) -> int:
         """Values of the functions in one draw."""
         return int(self.latent.size)
@@ -266,8 +274,11 @@ class IntegrationProblem:
         """Exact ones, where nothing is asked for.
 
         More where draws at many hyperparameters are made side by side, the fewer the more they
-        take, so that the time stays about the same.
+        take, so that the time stays about the same. Where one takes long fewer for one or a few
+        hyperparameters: points are spread evenly.
         """
+        if self.is_dear:
+            return min(least, _FEW_EVIDENCES * max(self.origins[0].x.size, 1))
         assert isinstance(self.objective, Objective)
         known = list(self.objective.known_at(self.origins[0]))
         if len(known) > 1 and any(isinstance(terms, EvidenceTerms) for terms, _ in known):

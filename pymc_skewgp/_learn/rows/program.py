@@ -656,6 +656,10 @@ class Rows:
         """EP at the next point is to begin with the sites as they are."""
         self._sites = [(x.block.tau.copy(), x.block.nu.copy()) for x in self._parts]
 
+    def begin_at(self, other: "Rows") -> None:
+        """EP is to begin where it has ended for these rows under another prior."""
+        self._sites = other._sites
+
     def gradient(self, gaussian: CoordinateGaussian) -> Arrays:
         """Of EP's log evidence at its fixed point, in the continuous variables."""
         assert self._at is not None

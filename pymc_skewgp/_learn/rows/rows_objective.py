@@ -72,7 +72,7 @@ from pymc_skewgp._posterior.finite_rank_fit import FiniteRankFit
 from pymc_skewgp._posterior.prior import Approximation, Prior
 from pymc_skewgp._posterior.row_groups import refuse_shared_noise
 from pymc_skewgp._posterior.site_evidence import FactorTerms
-from pymc_skewgp._posterior.vecchia import Vecchia, VecchiaPlaces
+from pymc_skewgp._posterior.vecchia import FEW_NEIGHBOURS, Vecchia, VecchiaPlaces
 from pymc_skewgp._validation import FloatArray
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ _T = TypeVar("_T")
 # EP's residual over all rows; the evidence is off by its square.
 _TOLERANCE = 1e-2
 _DIFFERENCE_TOLERANCE = 1e-4  # behind differences of gradients
+_FEWEST_DRAWS, _NUMBERS = 64, 2 * 10**7  # behind an evidence, and coordinates of all of them
 _MOST_SWEEPS, _LARGEST_RESIDUAL = 120, 1.0
 
 
@@ -130,6 +131,13 @@ class RowsObjective:
     def of(self, rows: Rows, latent: Latent) -> "RowsObjective":
         """The same of rows that are of this latent process, wherever they are."""
         return replace(self, rows=rows, latent=latent)
+
+    def with_few_neighbours(self) -> "RowsObjective | None":
+        """The same of a coarser field; None where it is none, or has as few."""
+        basis = self.latent.basis
+        if not isinstance(basis, VecchiaPlaces) or basis.m <= FEW_NEIGHBOURS:
+            return None
+        return self.on(self.rows.blocks, replace(basis, m=FEW_NEIGHBOURS))
 
     def for_differences(self) -> "RowsObjective":
         """The same by a finer EP, for differences of its gradients."""
@@ -180,9 +188,10 @@ class RowsObjective:
         """
 
         def by_pairs(rows: Rows, ep: BlockEP) -> Estimate:
-            draws = rows.sampler(ep.gaussian).members(n_draws, np.random.default_rng(seed))
+            count = min(n_draws, max(_FEWEST_DRAWS, _NUMBERS // ep.gaussian.mean.size))
+            draws = rows.sampler(ep.gaussian).members(count, np.random.default_rng(seed))
             assert draws.log_prob is not None
-            return rows.of_data(draws.log_prob, n_draws)
+            return rows.of_data(draws.log_prob, count)
 
         found = self._of_fit(point, by_pairs)
         if found is None:
@@ -594,22 +603,34 @@ class ManyRows:
 
         Every start is tried on `part`; the best of them go on with some thousand rows, and the best
         of these with all. The basis is placed by the kernel at the point where a stage begins, and
-        stays there.
+        stays there. Neighbours of `Vecchia` are few at first, and for second derivatives.
         """
         objective, (best, *_), in_parts = self.of_some(part, starts, bounds, settings, log)
-        optimizer = _with_first_step(settings)
-        if in_parts:
-            optimizer = replace(optimizer, tolerance=settings.rows_tolerance)
-            objective = self.on_all(best.point)
-            best = optimizers.maximize(
-                log.run("ep", objective.by_ep), best.point, bounds, optimizer
-            )
-        few = 0 < best.point.x.size <= settings.rows_max_hessian
-        hessian = None
-        if settings.hessian and few and all(low < high for low, high in bounds):
-            exact = objective.for_differences()
-            hessian = optimizers.negative_hessian(exact.by_ep, best.point, bounds)
-        return objective, SearchResult(best, hessian)
+        size = best.point.x.size
+        wanted = 0 < size <= settings.rows_max_hessian and all(low < high for low, high in bounds)
+        wanted = wanted and settings.hessian
+
+        def hessian(of: RowsObjective) -> FloatArray | None:
+            exact = of.for_differences().by_ep
+            return optimizers.negative_hessian(exact, best.point, bounds) if wanted else None
+
+        if not in_parts:
+            return objective, SearchResult(best, hessian(objective))
+        objective = self.on_all(best.point)
+        optimizer = replace(_with_first_step(settings), tolerance=settings.rows_tolerance)
+        few = objective.with_few_neighbours()
+        first = few or objective
+        best = optimizers.maximize(log.run("ep", first.by_ep), best.point, bounds, optimizer)
+        known = hessian(first)
+        if few:
+            objective.rows.begin_at(few.rows)
+            function = log.run("ep", objective.by_ep)
+            if known is None:
+                best = optimizers.maximize(function, best.point, bounds, optimizer)
+            else:
+                given = best.point, bounds, known, settings.optimizer.newton_gain
+                best = optimizers.newton(function, *given)
+        return objective, SearchResult(best, known)
 
     def of_some(
         self,
