@@ -1,4 +1,4 @@
-"""Factorisations and the one jitter policy; limits of rows; Anderson's acceleration; small matrices."""
+"""Factorisations, the jitter policy, limits of rows, Anderson's acceleration, small matrices."""
 
 from typing import NamedTuple
 
