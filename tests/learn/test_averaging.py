@@ -132,7 +132,9 @@ def test_the_mode_with_the_mass():
     bounds = SimpleNamespace(bounds=lambda x: [(-20.0, 20.0)] * x.size)
     flat = SimpleNamespace(values_at_rows=lambda x, _: np.zeros(len(x)))
     objective = SimpleNamespace(coordinates=bounds, log_prior=flat)
-    problem = SimpleNamespace(objective=objective, prior_draws=lambda pattern, rng: None)
+    problem = SimpleNamespace(
+        objective=objective, prior_draws=lambda pattern, rng: None, is_dear=False
+    )
     # Its own height, and Laplace's integral of it.
     height = stats.multivariate_normal(np.zeros(3)).logpdf(minor)
     settings = IntegrationSettings(n_points=96, enough=64)

@@ -72,7 +72,8 @@ def unseen_last(width_prior):
 
 
 def cuts(sd):
-    return lambda b, w: norm.logpdf(b, scale=sd) + norm.logpdf(b + w, scale=sd)
+    """Two normal numbers in an order, one of two: the density is twice that of the numbers."""
+    return lambda b, w: np.log(2.0) + norm.logpdf(b, scale=sd) + norm.logpdf(b + w, scale=sd)
 
 
 ENDS = {"last": lambda y: y, "first": lambda y: 2 - y}

@@ -224,7 +224,9 @@ class InterpolatedTarget:
     def _learn(self) -> None:
         """From points that are not too far below the highest one; nothing where these are few."""
         every, total, evidence = map(np.concatenate, zip(*self._known, strict=True))
-        near = total > total.max() - _DEEPEST
+        if not np.isfinite(total.max()):
+            return
+        near = total >= total.max() - _DEEPEST
         x, total, evidence, nowhere = every[near], total[near], evidence[near], ~np.isfinite(total)
         weights = np.exp(_FLAT * (total - total.max()))
         last, shapes, self._process = self._process, None, None

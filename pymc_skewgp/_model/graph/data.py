@@ -155,7 +155,9 @@ class KnownData(Known):
 
     def _observations(self, likelihood: Likelihood, y: Data, chosen: NDArray[Any]) -> Observations:
         """Rows of some of the data under `likelihood`, with numbers as its parameters."""
-        weights = None if self.weights is None else self.weights[chosen]
+        weights = self.weights
+        if weights is not None and chosen.size < self.X.shape[0]:  # parts have data a row
+            weights = weights[chosen]
         return weighted_observations(likelihood, y, chosen.size, weights)
 
     @cached_property

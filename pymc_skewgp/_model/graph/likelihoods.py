@@ -420,8 +420,9 @@ def required_of(rv: Any, x: Any, what: str, condition: Any) -> Any:
 def symmetric(rv: Any, cov: Any) -> Any:
     """A covariance; of another matrix PyMC reads the lower triangle, and draws by all of it."""
     what = "the covariance of {} must be symmetric: check cov, or tau, of pm.MvNormal"
-    sd = pt.sqrt(pt.diagonal(cov, axis1=-2, axis2=-1))
-    close = pt.abs(cov - cov.mT) <= SYMMETRY_RTOL * sd[..., None] * sd[..., None, :]
+    variance = pt.diagonal(cov, axis1=-2, axis2=-1)
+    # Squares: a root or an absolute value in a graph is no analytic function.
+    close = (cov - cov.mT) ** 2 <= SYMMETRY_RTOL**2 * variance[..., None] * variance[..., None, :]
     return required_of(rv, cov, what, close)
 
 
