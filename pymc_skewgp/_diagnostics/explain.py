@@ -339,7 +339,7 @@ def _cost(problem: IntegrationProblem) -> tuple[str, float]:
     tasks, drawn = problem.latent.tasks, (some * [1], N_CANDIDATES, rng, None)
     exact = _seconds(lambda: list(run_tasks(tasks(some * [point]), *drawn))) / some
     rung = rungs(problem, _DEFAULT)[0] if d else EXACT
-    n_points = _evaluations(rung, d, count, problem.is_dear)
+    n_points = _evaluations(rung, d, count, problem.is_slow)
     seconds = max(n_points * one + count * exact, 0.1)
     if not d:
         return f"{seconds:.1f} s: an exact evidence of {_engine(problem)}.", seconds
@@ -356,11 +356,11 @@ def _seconds(run: Callable[[], Any]) -> float:
     return timeit(run, setup=run, number=1)
 
 
-def _evaluations(rung: int, d: int, n_evidences: int, dear: bool) -> int:
+def _evaluations(rung: int, d: int, n_evidences: int, slow: bool) -> int:
     """Of EP: searches for modes, then points."""
     if rung == EXACT:
         return 1
-    searches = _ASCENT * (1 + n_restarts(d) - dear)
+    searches = _ASCENT * (1 + n_restarts(d) - slow)
     if rung == CHAINS:
         return searches + _DEFAULT.chains * (_DEFAULT.tune + _DEFAULT.draws) * _LEAPFROG
     return searches + evaluations(replace(_DEFAULT, n_evidences=n_evidences), d)

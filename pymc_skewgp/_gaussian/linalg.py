@@ -122,6 +122,12 @@ def symmetric(matrix: FloatArray) -> FloatArray:
     return 0.5 * (matrix + matrix.T)
 
 
+def squared_distances(p: FloatArray, q: FloatArray) -> FloatArray:
+    """Of each row of p from each of q."""
+    found = np.square(p).sum(axis=1)[:, None] + np.square(q).sum(axis=1) - 2.0 * p @ q.T
+    return np.maximum(found, 0.0)
+
+
 def grouped_products(a: FloatArray, b: FloatArray, group: int) -> FloatArray:
     """The product a' b of each `group` columns in a row; for one, the diagonal of the whole."""
     if group == 1:

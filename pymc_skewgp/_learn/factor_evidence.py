@@ -182,7 +182,7 @@ def n_together(terms: FactorTerms | FieldTerms, sites: SitesGiven | None) -> int
     return max(2, _ROWS_TOGETHER // n) if n * r * r <= _MOST_OPERATIONS else 1
 
 
-def is_dear(terms: Any, sites: SitesGiven | None) -> bool:
+def is_slow(terms: Any, sites: SitesGiven | None) -> bool:
     """Whether EP takes some ten milliseconds and more."""
     if isinstance(terms, FieldTerms):
         return True  # of hundreds of values at least

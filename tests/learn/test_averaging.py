@@ -133,7 +133,7 @@ def test_the_mode_with_the_mass():
     flat = SimpleNamespace(values_at_rows=lambda x, _: np.zeros(len(x)))
     objective = SimpleNamespace(coordinates=bounds, log_prior=flat)
     problem = SimpleNamespace(
-        objective=objective, prior_draws=lambda pattern, rng: None, is_dear=False
+        objective=objective, prior_draws=lambda pattern, rng: None, is_slow=False
     )
     # Its own height, and Laplace's integral of it.
     height = stats.multivariate_normal(np.zeros(3)).logpdf(minor)

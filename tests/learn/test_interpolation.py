@@ -39,7 +39,7 @@ def interpolated(evidence, n_points, d=2, *, by_few=False):
     return off, true.max() - true, count[0], given.share
 
 
-def bent(x):
+def skewed(x):
     """Constant for small scales, as an evidence is, and skew."""
     return (
         -1.5 * np.logaddexp(0.0, 2.0 * x[:, 0])
@@ -52,7 +52,7 @@ def bent(x):
 @pytest.mark.parametrize(("by_few", "most"), [(False, 410), (True, 200)])
 def test_smooth_evidence_is_interpolated(by_few, most):
     """Off by less than a few hundredths of a nat where the mass is, at a tenth of the points."""
-    off, depth, count, share = interpolated(bent, 4096, by_few=by_few)
+    off, depth, count, share = interpolated(skewed, 4096, by_few=by_few)
     assert count < most
     assert share < 0.1
     # Five times what is allowed: beyond it are 6 of 10 million of what is Gaussian.
@@ -64,7 +64,7 @@ def test_rough_evidence_is_evaluated():
     """Where values have a noise of half a nat, each is what it is."""
 
     def rough(x):
-        return bent(x) + 0.5 * np.sin(1e5 * x).sum(axis=1)
+        return skewed(x) + 0.5 * np.sin(1e5 * x).sum(axis=1)
 
     off, depth, _, share = interpolated(rough, 512)
     near = depth < 3.0

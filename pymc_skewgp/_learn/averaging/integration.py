@@ -192,8 +192,8 @@ class Ladder:
         prior = self._problem.prior_draws(modes[0].point.pattern, self._rng)
         objective, pattern = self._problem.objective, modes[0].point.pattern
         log_prior = objective.log_prior.values_at_rows
-        values, dear = self._evaluate.values, self._problem.is_dear
-        target = InterpolatedTarget(values, log_prior, pattern, self._rng, by_few=dear)
+        values, slow = self._evaluate.values, self._problem.is_slow
+        target = InterpolatedTarget(values, log_prior, pattern, self._rng, by_few=slow)
         sampler = AdaptiveImportance(target, modes, settings, self._rng, prior)
         wanted = 0
         while True:
@@ -209,7 +209,7 @@ class Ladder:
             accepted = settings.accepts(estimate) and sampler.n_rounds > 1
             over = sampler.n_rounds >= _ROUNDS
             # As many evaluations as without interpolation, at most.
-            most = enough if dear else max(enough, settings.enough_interpolated)
+            most = enough if slow else max(enough, settings.enough_interpolated)
             lacking = min(enough / target.share, most) - estimate.relative_ess * len(points.x)
             if accepted and (over or lacking <= 0.0):
                 break

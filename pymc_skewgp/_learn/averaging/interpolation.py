@@ -7,12 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from pymc_skewgp._gaussian.linalg import squared_distances
+from pymc_skewgp._learn.averaging.importance import Target
 from pymc_skewgp._learn.coordinates import Pattern, Point
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._validation import FloatArray
-
-# Log target and EP's log evidence at points.
-Target = Callable[[Sequence[Point]], tuple[FloatArray, FloatArray]]
 
 # Lengths of the process in deviations, and shares of its scale that are noise.
 _LENGTHS, _NOISES = (1.0, 1.5, 2.2, 3.3, 5.0, 8.0), (1e-8, 1e-5, 1e-3)
@@ -79,7 +78,7 @@ class _Process(NamedTuple):
         cov += _RIDGE * np.diag(cov.diagonal() + _RIDGE)
         whitener = np.linalg.inv(np.linalg.cholesky(cov)).T
         z = (x - centre) @ whitener
-        polynomials, distances = _polynomials(z), _squared(z, z)
+        polynomials, distances = _polynomials(z), squared_distances(z, z)
         best, found = -np.inf, None
         for length, noise in shapes or product(_LENGTHS, _NOISES):
             try:
@@ -103,7 +102,7 @@ class _Process(NamedTuple):
     def __call__(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and deviation at rows."""
         z = (x - self.centre) @ self.whitener
-        across = np.exp(-0.5 * _squared(self.points, z) / self.length**2)
+        across = np.exp(-0.5 * squared_distances(self.points, z) / self.length**2)
         solved = solve_triangular(self.chol, across, lower=True, check_finite=False)
         b = solve_triangular(self.triangle.T, _polynomials(z).T, lower=True, check_finite=False)
         mean = self.slopes @ b + self.residual @ solved
@@ -115,11 +114,6 @@ class _Process(NamedTuple):
 def _polynomials(z: FloatArray) -> FloatArray:
     rows, columns = np.tril_indices(z.shape[1])
     return np.column_stack([np.ones(len(z)), z, z[:, rows] * z[:, columns]])
-
-
-def _squared(p: FloatArray, q: FloatArray) -> FloatArray:
-    found: FloatArray = np.square(p[:, None] - q).sum(axis=2)
-    return found
 
 
 class InterpolatedTarget:

@@ -106,7 +106,7 @@ def proper_modes(
     modes, first = list(problem.modes), problem.origins[0]
     if not modes:
         part = problem.coarse or problem.objective
-        count = n_restarts(first.x.size) - problem.is_dear
+        count = n_restarts(first.x.size) - problem.is_slow
         vectors = optimizers.spread_starts(part, first, count, rng, CANDIDATES)
         starts = [origin.at(x) for origin in problem.origins for x in vectors]
         try:

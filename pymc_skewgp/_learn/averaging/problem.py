@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from pymc_skewgp._learn import problem
 from pymc_skewgp._learn.averaging import model_functions as named
 from pymc_skewgp._learn.averaging.points import EqualDraws, Task
 from pymc_skewgp._learn.coordinates import Coordinates, Pattern, Point, Searched, free_variable
-from pymc_skewgp._learn.factor_evidence import is_dear, operations_of_draws
+from pymc_skewgp._learn.factor_evidence import is_slow, operations_of_draws
 from pymc_skewgp._learn.objective import CompiledLogPrior, Objective, compile_objective
 from pymc_skewgp._learn.optimizers import SearchSettings
 from pymc_skewgp._model.gp.latent_draws import LatentDraws, LatentGivenData, latent_tree
@@ -258,12 +259,12 @@ class IntegrationProblem:
         every = [terms.n_rows for terms in self.objective.terms_at(self.origins[0])]
         return max(every, default=sys.maxsize)  # many: in blocks
 
-    @property
-    def is_dear(self) -> bool:
+    @cached_property
+    def is_slow(self) -> bool:
         """Whether an evidence takes long enough for few of them."""
         if not isinstance(self.objective, Objective):
             return True  # of many rows in blocks
-        return any(is_dear(*own) for own in self.objective.known_at(self.origins[0]))
+        return any(is_slow(*own) for own in self.objective.known_at(self.origins[0]))
 
     @property
     def size(self) -> int:
@@ -277,7 +278,7 @@ class IntegrationProblem:
         take, so that the time stays about the same. Where one takes long fewer for one or a few
         hyperparameters: points are spread evenly.
         """
-        if self.is_dear:
+        if self.is_slow:
             return min(least, _FEW_EVIDENCES * max(self.origins[0].x.size, 1))
         assert isinstance(self.objective, Objective)
         known = list(self.objective.known_at(self.origins[0]))

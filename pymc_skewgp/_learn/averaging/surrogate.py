@@ -35,6 +35,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from pymc_skewgp._gaussian import weights
+from pymc_skewgp._gaussian.linalg import squared_distances
 from pymc_skewgp._gaussian.weights import IntArray, uniform_points
 from pymc_skewgp._learn.averaging.importance import (
     DF,
@@ -160,7 +161,7 @@ def fits(candidates: Sequence[Kernel], known: Known) -> FloatArray:
 def _fit_of(kernel: Kernel, x: FloatArray, data: FloatArray) -> float:
     p, slope = kernel.placed(x)
     n, d = p.shape
-    among = np.exp(-0.5 * _squared_distances(p, p))
+    among = np.exp(-0.5 * squared_distances(p, p))
     apart = p[:, None, :] - p[None]
     cov = np.empty((n, d + 1, n, d + 1))
     cov[:, 0, :, 0] = among
@@ -181,11 +182,6 @@ def _fit_of(kernel: Kernel, x: FloatArray, data: FloatArray) -> float:
     log_det = 2.0 * float(np.log(np.diagonal(factor[0])).sum())
     # Where the evidence is constant the scale is 0: any kernel does.
     return -0.5 * (data.size * np.log(max(squared / data.size, _LEAST_SCALE)) + log_det)
-
-
-def _squared_distances(p: FloatArray, q: FloatArray) -> FloatArray:
-    found = np.square(p).sum(axis=1)[:, None] + np.square(q).sum(axis=1) - 2.0 * p @ q.T
-    return np.maximum(found, 0.0)
 
 
 class Surrogate:
@@ -219,7 +215,7 @@ class Surrogate:
     def _product(self, p: FloatArray, by: FloatArray) -> FloatArray:
         """Covariance of value and slopes at `p` with those at the points, times weights."""
         q, slopes = self._p, by[:, 1:]
-        among = np.exp(-0.5 * _squared_distances(p, q))
+        among = np.exp(-0.5 * squared_distances(p, q))
         parts = among * (by[:, 0] - np.einsum("nd,nd->n", q, slopes) + p @ slopes.T)
         sums = parts.sum(axis=1)
         return np.column_stack([sums, among @ slopes + parts @ q - sums[:, None] * p])
