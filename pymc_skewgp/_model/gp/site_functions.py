@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from pymc.exceptions import UndefinedMomentException
 from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.replace import graph_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.graph.traversal import io_toposort
 from pytensor.graph.utils import MethodNotDefined
 from pytensor.scan.op import Scan
 from pytensor.tensor.subtensor import Subtensor, get_constant_idx
@@ -175,38 +175,20 @@ class SiteFunctions:
 
     @_kept
     def _slopes(self) -> Any:
-        """None where PyTensor cannot differentiate."""
-        k = self.graph.width
-        if k > _MOST_ROWS:
-            return None
-        try:
-            first = pytensor.grad(self._log_prob_graph.sum(), self._block)
-            each = [first] if k == 1 else [first[:, i::k] for i in range(k)]
-            found = [
-                pytensor.grad(x.sum(), self._block, disconnected_inputs="ignore") for x in each
-            ]
-            return self._compiled([first, *found])
-        except _NO_GRADIENT:
-            return None
-
-    @_kept
-    def _slopes_apart(self) -> Any:
-        """Those of several predictors at a block of each; None where they do not stand apart.
+        """Of blocks of each predictor; None where PyTensor cannot differentiate.
 
         By one block of all, derivatives were mostly of how it is taken apart.
         """
         k = self.graph.width
-        if not 1 < k <= _MOST_ROWS:
+        if k > _MOST_ROWS:
             return None
-        whole = inlined(self.graph.log_prob)
-        found = _taken_apart(whole, self.graph.eta, k)
-        if found is None:
-            return None
-        parts, whole = found
-        blocks = [pt.matrix("eta", dtype="float64", shape=(None, *x.type.shape)) for x in parts]
-        total = vectorize_graph(whole, dict(zip(parts, blocks, strict=True))).sum()
+        whole, blocks = self._log_prob_graph, [self._block]
+        if k > 1:
+            parts, log_prob = _taken_apart(inlined(self.graph.log_prob), self.graph.eta, k)
+            blocks = [pt.matrix("eta", dtype="float64", shape=(None, *x.type.shape)) for x in parts]
+            whole = vectorize_graph(log_prob, dict(zip(parts, blocks, strict=True)))
         try:
-            first = pytensor.grad(total, blocks)
+            first = pytensor.grad(whole.sum(), blocks)
             rows = [
                 pytensor.grad(x.sum(), blocks[i:], disconnected_inputs="ignore")
                 for i, x in enumerate(first)
@@ -215,47 +197,30 @@ class SiteFunctions:
         except _NO_GRADIENT:
             return None
 
-    def _by_parts(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def slopes(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Its first and second derivatives in eta_i; see `SitesGiven` for several predictors."""
         k = self.graph.width
+        if self._slopes is None:
+            if 1 < k <= _MOST_ROWS:
+                raise ValueError("PyTensor cannot differentiate a factor of several predictors.")
+            return self._differences(y, eta) if k == 1 else self._differences_of_gradient(y, eta)
         places = np.triu_indices(k)
 
         def each(block: FloatArray) -> FloatArray:
             parts = np.ascontiguousarray(block.reshape(len(block), -1, k).transpose(2, 0, 1))
-            return np.stack(self._slopes_apart(y, *parts, *self._parameters))
+            return np.stack(self._slopes(y, *parts, *self._parameters))
 
         found = _by_blocks(each, eta, leading=(k + places[0].size,), width=k)
-        second = np.empty((*found.shape[1:], k, k))
-        for i, j, own in zip(*places, found[k:], strict=True):
-            second[..., i, j] = second[..., j, i] = own
-        return np.moveaxis(found[:k], 0, -1).reshape(eta.shape), second
-
-    def slopes(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Its first and second derivatives in eta_i; see `SitesGiven` for several predictors."""
-        if self._slopes_apart is not None:
-            return self._by_parts(y, eta)
-        function, k = self._slopes, self.graph.width
         if k > 1:
-            if function is None and k > _MOST_ROWS:
-                return self._differences_of_gradient(y, eta)
-            if function is None:
-                raise ValueError("PyTensor cannot differentiate a factor of several predictors.")
-            first, *rows = _by_blocks(
-                lambda block: np.stack(function(y, block, *self._parameters)), eta, leading=(1 + k,)
-            )
-            second = np.array(rows).reshape(k, *eta.shape[:-1], -1, k)
-            return first, np.moveaxis(second, 0, -1)
-        if function is None:
-            return self._differences(y, eta)
-        first, second = _by_blocks(
-            lambda block: np.stack(function(y, block, *self._parameters)), eta, leading=(2,)
-        )
+            second = np.empty((*found.shape[1:], k, k))
+            for i, j, own in zip(*places, found[k:], strict=True):
+                second[..., i, j] = second[..., j, i] = own
+            return np.moveaxis(found[:k], 0, -1).reshape(eta.shape), second
         # A branch that is not taken may leave its NaN in a derivative.
-        wrong = ~(np.isfinite(first) & np.isfinite(second))
+        wrong = ~np.isfinite(found).all(axis=0)
         if wrong.any():
-            differences = self._differences(y, eta)
-            for own, other in zip((first, second), differences, strict=True):
-                own[wrong] = other[wrong]
-        return first, second
+            found[:, wrong] = np.stack(self._differences(y, eta))[:, wrong]
+        return found[0], found[1]
 
     def _differences_of_gradient(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Slopes of many predictors: second ones from gradients at two places along each."""
@@ -420,12 +385,22 @@ class SiteFunctions:
             try:
                 return self._draw(block, rng)
             except _REFUSED:
-                clipped = np.clip(block, *self._range(block))
-                n = int((clipped != block).sum())
-                if not n:
-                    raise
-                beyond.append(n)
-                return self._draw(clipped, rng)
+                return nearer(block)
+
+        def nearer(block: FloatArray) -> Any:
+            best, centre = None, np.median(block)
+            good, bad = 0.0, np.abs(block - centre).max()
+            for _ in range(_BISECTIONS):
+                middle = 0.5 * (good + bad)
+                clipped = np.clip(block, centre - middle, centre + middle)
+                try:
+                    best, good = (self._draw(clipped, rng), clipped), middle
+                except _REFUSED:
+                    bad = middle
+            if best is None:
+                raise
+            beyond.append(int((best[1] != block).sum()))
+            return best[0]
 
         # Draws that are made again and again until all are accepted.
         nodes = self._drawing[0].maker.fgraph.apply_nodes
@@ -510,19 +485,17 @@ class SiteFunctions:
         return np.asarray(self.draws(each, rng)[..., 0], dtype=np.float64)
 
 
-def _taken_apart(graph: Any, eta: Any, k: int) -> tuple[list[Any], Any] | None:
-    """Vectors in the places of ``eta[i::k]``, and a graph of them; None where it needs all."""
+def _taken_apart(graph: Any, eta: Any, k: int) -> tuple[list[Any], Any]:
+    """Vectors in the places of ``eta[i::k]``, and a graph of them."""
     size = eta.type.shape[0]
     parts = [pt.vector("eta", dtype="float64", shape=(size and size // k,)) for _ in range(k)]
-    found = {}
+    found = {eta: pt.stack(parts, axis=-1).ravel()}
     for node in io_toposort([eta], [graph]):
         if eta in node.inputs and isinstance(node.op, Subtensor):
             (index,) = get_constant_idx(node.op.idx_list, node.inputs, allow_partial=True)
-            if not isinstance(index, slice) or index.step != k:
-                return None
-            found[node.outputs[0]] = parts[index.start or 0]
-    whole = graph_replace([graph], found, strict=False)[0]
-    return None if eta in set(ancestors([whole])) else (parts, whole)
+            if isinstance(index, slice) and index.step == k:
+                found[node.outputs[0]] = parts[index.start or 0]
+    return parts, graph_replace([graph], found, strict=False)[0]
 
 
 def _by_blocks(
