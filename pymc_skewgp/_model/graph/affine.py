@@ -358,19 +358,26 @@ _LAYOUT = (
     SplitDims,
     subtensor.Subtensor,
 )
-# More than any model has, so that no graph is rewritten for ever.
-_MOST = 500
 
 
 def lifted_layout(graph: Any, xs: Sequence[Any]) -> Any:
     """`graph` with picking and arranging moved to before what is not affine in `xs`."""
-    for _ in range(_MOST):
-        node = _first_late(graph, xs)
-        if node is None:
-            break
-        earlier = _earlier(node)
-        graph = graph_replace([graph], {node.outputs[0]: earlier}, strict=False)[0]
-    return graph
+    found: dict[Variable, Any] = {}
+    seen, curved = set(xs), set[Variable]()
+    along = {node for node, _ in followed([graph], xs)}
+    for node in io_toposort(list(xs), [graph]):
+        inputs, new = [found.get(v, v) for v in node.inputs], node.outputs
+        lifts = node in along and isinstance(node.op, (*_LAYOUT, DimShuffle))
+        if lifts and inputs[0] in curved and seen.isdisjoint(node.inputs[1:]):
+            new = [_arranged(node, inputs[0], curved)]
+        elif inputs != node.inputs:
+            new = node.clone_with_new_inputs(inputs, strict=False).outputs
+        if node in along:
+            seen.update(node.outputs)
+            if not curved.isdisjoint(inputs) or why_not_affine(new[0], xs) is not None:
+                curved.update(new)
+        found |= dict(zip(node.outputs, new, strict=True))
+    return found.get(graph, graph)
 
 
 def entries_by_name(graph: Any) -> Any:
@@ -411,59 +418,26 @@ def _entries(vector: Apply) -> list[Any]:
     return [part[i] for part, length in parts for i in range(length)]
 
 
-def _first_late(graph: Any, xs: Sequence[Any]) -> Apply | None:
-    """First operation that arranges the entries of a function that is not affine in `xs`."""
-    found: set[Variable] = set(xs)
-    curved: set[Variable] = set()
-    for node, _ in followed([graph], xs):
-        found.update(node.outputs)
-        if not curved.isdisjoint(node.inputs) or why_not_affine(node.outputs[0], xs) is not None:
-            curved.update(node.outputs)
-        first, *others = node.inputs
-        function = getattr(first.owner, "op", None)
-        if (
-            isinstance(node.op, (*_LAYOUT, DimShuffle))
-            and first in curved
-            and found.isdisjoint(others)
-            and not _leaves_in_place(node)
-            # The order of these and of an arrangement of entries does not matter.
-            and (isinstance(function, Elemwise | CheckAndRaise) or type(function) is ViewOp)
-        ):
-            return node
-    return None
-
-
-def _leaves_in_place(node: Apply) -> bool:
-    """Whether an operation only states a shape."""
-    before, after = node.inputs[0].type, node.outputs[0].type
+def _arranged(node: Apply, x: Any, curved: set[Variable]) -> Any:
+    """What a node makes of x; of a function of something that function of it arranged."""
+    function, op = x.owner, getattr(x.owner, "op", None)
+    before, after = x.type, node.outputs[0].type
     same = before.ndim == after.ndim and before.broadcastable == after.broadcastable
-    return isinstance(node.op, basic.Alloc | SpecifyShape) and same
-
-
-def _earlier(node: Apply) -> Any:
-    """What a node arranges that is a function of something, as that function of it arranged."""
-    function = node.inputs[0].owner
-    assert function is not None
-    if isinstance(function.op, CheckAndRaise):
-        value, *conditions = function.inputs
-        return function.op(_arranged(node, value), *conditions)
-    if isinstance(function.op, ViewOp):
-        return _arranged(node, function.inputs[0])
-    whole = node.inputs[0]
-    shape = whole.type.shape
-    shape = pt.broadcast_shape(*function.inputs) if None in shape else shape
+    states_shape = isinstance(node.op, basic.Alloc | SpecifyShape) and same
+    # The order of these and of an arrangement of entries does not matter.
+    of_each = isinstance(op, Elemwise | CheckAndRaise) or type(op) is ViewOp
+    if x not in curved or states_shape or not of_each:
+        return node.op(x, *node.inputs[1:])
     inputs: list[Any] = []
-    for source in function.inputs:
-        if isinstance(node.op, DimShuffle):
-            inputs.append(_arranged(node, source))
+    for source in function.inputs[:1] if isinstance(op, CheckAndRaise) else function.inputs:
+        if isinstance(node.op, DimShuffle) or source.type.broadcastable == before.broadcastable:
+            inputs.append(_arranged(node, source, curved))
         elif all(source.type.broadcastable):
             inputs.append(source.dimshuffle())
         else:
-            same = source.type.broadcastable == whole.type.broadcastable
-            full = source if same else pt.broadcast_to(source, shape)
-            inputs.append(_arranged(node, full))
-    return function.op(*inputs)
-
-
-def _arranged(node: Apply, source: Any) -> Any:
-    return node.op(source, *node.inputs[1:])
+            shape = pt.broadcast_shape(*function.inputs) if None in before.shape else before.shape
+            stretched = pt.broadcast_to(source, shape).owner
+            inputs.append(_arranged(node, _arranged(stretched, source, curved), curved))
+    new = function.op(*inputs, *function.inputs[len(inputs) :])
+    curved.add(new)
+    return new

@@ -18,10 +18,9 @@ from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
-from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.graph.utils import MethodNotDefined
 from pytensor.tensor.random.basic import BernoulliRV
-from pytensor.tensor.shape import Shape, Shape_i
 
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
@@ -461,7 +460,7 @@ def _split(model: pm.Model, rv: Any, log_prob: Any, members: list[Any], several:
 def _at_predictor(log_prob: Any, xs: list[Any], data: Any) -> _Split | entrywise.Coupling | None:
     """The split at the best predictor, or what is in the way."""
     reason, best = None, None
-    for predictor in _narrows(log_prob, xs):
+    for predictor in _narrows(log_prob, xs, data):
         if not _stretches(predictor, log_prob) or data in ancestors([predictor]):
             continue
         eta = pt.tensor("eta", dtype="float64", shape=log_prob.type.shape)
@@ -524,17 +523,23 @@ def _columns(model: pm.Model, matrix: Any, axis: int) -> list[Any]:
     return [matrix[..., i] if axis == -1 else matrix[i] for i in range(n)]
 
 
-def _last_affine(graph: Any, xs: list[Any], data: Any) -> list[Any]:
-    """Expressions free of the data beyond which no way from `xs` to a graph is affine."""
+def _affine_expressions(graph: Any, xs: Sequence[Any], data: Any) -> dict[Any, bool]:
+    """Expressions on the way from `xs` to a graph, and which are affine in these, without data."""
     beside = {v for node, _ in affine.followed([graph], [data]) for v in node.outputs}
-    is_affine = dict.fromkeys(xs, True)
+    found = dict.fromkeys(xs, True)
+    for node, places in affine.followed([graph], xs):
+        kept = all(found[node.inputs[i]] for i in places) and affine.keeps_affine(node, places)
+        found |= dict.fromkeys(node.outputs, kept and beside.isdisjoint(node.outputs))
+    return found
+
+
+def _last_affine(graph: Any, xs: list[Any], data: Any) -> list[Any]:
+    """Affine expressions beyond which no way from `xs` to a graph is."""
+    is_affine = _affine_expressions(graph, xs, data)
     found: list[Any] = []
     for node, places in affine.followed([graph], xs):
-        own = [node.inputs[i] for i in places]
-        kept = all(is_affine[v] for v in own) and affine.keeps_affine(node, places)
-        kept = kept and beside.isdisjoint(node.outputs)
-        is_affine |= dict.fromkeys(node.outputs, kept)
-        if not kept:
+        if not is_affine[node.outputs[0]]:
+            own = [node.inputs[i] for i in places]
             found += [v for v in own if is_affine[v] and v not in found]
     # What the others determine is computed from them, as 3 f + g or inf - f.
     for v in list(found):
@@ -553,29 +558,11 @@ def _stretches(predictor: Any, log_prob: Any) -> bool:
     return all(own == 1 or whole in (None, own) or own is None for own, whole in lengths)
 
 
-def _narrows(graph: Any, xs: Sequence[Any]) -> list[Any]:
+def _narrows(graph: Any, xs: Sequence[Any], data: Any) -> list[Any]:
     """Affine expressions that all ways from `xs` to `graph` lead through, the last one first."""
-    found = set(xs)
-    order: list[Any] = list(xs)
-    for node in io_toposort(list(xs), [graph]):
-        if found.isdisjoint(node.inputs) or isinstance(node.op, Shape | Shape_i):
-            continue
-        found.update(node.outputs)
-        order.extend(node.outputs)
-    live = {graph}  # what is used by more than its shape
-    for v in reversed(order[len(xs) :]):
-        if v in live:
-            live.update(v.owner.inputs)
-    order = [*xs, *(v for v in order[len(xs) :] if v in live)]
-    place = {v: i for i, v in enumerate(order)}
-    last = dict.fromkeys(order, -1)  # where each is used for the last time
-    for v in order[len(xs) :]:
-        for source in v.owner.inputs:
-            if source in place:
-                last[source] = max(last[source], place[v])
-    narrow, reach = [], -1
-    for i, v in enumerate(order):
-        if i >= len(xs) - 1 and reach <= i and (last[v] >= 0 or v is graph):
-            narrow.append(v)
-        reach = max(reach, last[v])
-    return [v for v in reversed(narrow) if affine.why_not_affine(v, xs) is None]
+    expressions = [v for v, kept in _affine_expressions(graph, xs, data).items() if kept]
+    return [
+        v
+        for v in reversed(expressions)
+        if not affine.followed([graph], [x for x in xs if x is not v], [v])
+    ]
