@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +108,31 @@ class SiteLikelihood(Likelihood):
         """Functions of f, shape (..., n), for checked data."""
         return FactorFunctions(
             lambda eta: self.log_likelihood(y, eta), lambda eta: self.slopes(y, eta)
+        )
+
+    def sites_at(
+        self, names: Sequence[str], y: Data, parameters: Sequence[FloatArray]
+    ) -> "SitesGiven":
+        """Sites with these values of parameters that are to be learnt; see `SiteFamily`.
+
+        Slopes jump in all or none; derivatives in parameters are differences.
+        """
+        values = [np.asarray(x, np.float64) for x in parameters]
+
+        def at(numbers: Sequence[FloatArray]) -> Sites:
+            by_name = {name: x[()] for name, x in zip(names, numbers, strict=True)}
+            known = cast("SiteLikelihood", self.with_parameters(by_name))
+            known.as_data(y, y.shape[0])  # which checks the parameters
+            return known.sites(y, y.shape[0])
+
+        sites = at(values)
+        return replace(
+            sites.known,
+            kinked=lambda eta: np.full(sites.size, self.has_kinks),
+            in_parameters=lambda eta, weights: parameter_differences(
+                lambda moved: at(moved).log_prob(eta), values, weights
+            ),
+            has_parameters=bool(values),
         )
 
     def sites(self, y: Data, n: int) -> Sites:
@@ -268,47 +293,8 @@ class SitesGiven:
 _NOTHING = SitesGiven(0, lambda eta: eta, lambda eta: (eta, eta), log_concave=True)
 
 
-class SiteFamily(Protocol):
-    """Sites for any data and any values of their parameters."""
-
-    def at(self, y: Data, parameters: Sequence[FloatArray]) -> SitesGiven:
-        """ValueError for values that are impossible."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class LikelihoodFamily:
-    """A likelihood of sites some of whose parameters, by name, are to be learnt.
-
-    Attributes
-    ----------
-    likelihood : SiteLikelihood
-        With numbers in their place.
-    names : tuple of str
-    """
-
-    likelihood: SiteLikelihood
-    names: tuple[str, ...] = ()
-
-    def at(self, y: Data, parameters: Sequence[FloatArray]) -> SitesGiven:
-        """See `SiteFamily`: slopes jump in all or none; derivatives in parameters: differences."""
-        given = tuple(np.asarray(x, np.float64) for x in parameters)
-        sites = self.sites(y, given)
-        return replace(
-            sites.known,
-            kinked=lambda eta: np.full(sites.size, self.likelihood.has_kinks),
-            in_parameters=lambda eta, weights: parameter_differences(
-                lambda moved: self.sites(y, moved).log_prob(eta), given, weights
-            ),
-            has_parameters=bool(given),
-        )
-
-    def sites(self, y: Data, parameters: Sequence[FloatArray]) -> Sites:
-        """Sites with these parameters; ValueError where they are impossible."""
-        values = {name: x[()] for name, x in zip(self.names, parameters, strict=True)}
-        known = cast("SiteLikelihood", self.likelihood.with_parameters(values))
-        known.as_data(y, y.shape[0])  # which checks the parameters
-        return known.sites(y, y.shape[0])
+# Sites for any data and any values of their parameters; ValueError for values that are impossible.
+type SiteFamily = Callable[[Data, Sequence[FloatArray]], SitesGiven]
 
 
 def joined_sites(parts: Sequence[SitesGiven]) -> SitesGiven:

@@ -243,7 +243,7 @@ def functions_at(family: SiteFamily, y: Data, *numbers: FloatArray) -> SitesAt |
     if not all_finite(phi, mean, rest):
         return None
     try:
-        sites = family.at(y, parameters)
+        sites = family(y, parameters)
     except ValueError:  # parameters that are impossible
         return None
     return SitesAt(phi, LearntFunctions(sites, mean, rest, deviations(phi)), 0.0)

@@ -1,5 +1,7 @@
 """The log evidence and its gradient: quadrature, both forms of a covariance, EP and pairs."""
 
+from functools import partial
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -12,7 +14,6 @@ import pymc_skewgp as sg
 from pymc_skewgp._gaussian import ep_dense
 from pymc_skewgp._model.gp.distribution_graph import distribution_graph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
-from pymc_skewgp._observations.sites import LikelihoodFamily
 from pymc_skewgp._posterior import evidence_gradient
 from pymc_skewgp._posterior.evidence_gradient import (
     EvidenceByEP,
@@ -96,19 +97,19 @@ X = np.array([-0.4, 0.2, 0.7])
 MEAN = np.array([0.3, -0.1, 0.2])
 # Family, data, parameters: vectors and numbers.
 CASES = {
-    "Poisson": (LikelihoodFamily(lk.Poisson([1.0, 2.0, 1.0])), [0, 3, 5], []),
+    "Poisson": (partial(lk.Poisson([1.0, 2.0, 1.0]).sites_at, ()), [0, 3, 5], []),
     "negative binomial": (
-        LikelihoodFamily(lk.NegativeBinomial(1.0), ("alpha",)),
+        partial(lk.NegativeBinomial(1.0).sites_at, ("alpha",)),
         [0, 3, 7],
         [np.array(2.5)],
     ),
     "ordered logit": (
-        LikelihoodFamily(lk.OrderedLogit([0.0, 1.0]), ("cutpoints",)),
+        partial(lk.OrderedLogit([0.0, 1.0]).sites_at, ("cutpoints",)),
         [0, 2, 1],
         [np.array([-0.5, 1.0])],
     ),
     "Student-t with weights": (
-        LikelihoodFamily(lk.Weighted(lk.StudentT(1.0, 1.0), [1.0, 0.5, 2.0]), ("nu", "sigma")),
+        partial(lk.Weighted(lk.StudentT(1.0, 1.0), [1.0, 0.5, 2.0]).sites_at, ("nu", "sigma")),
         [0.5, 0.1, 1.4],
         [np.array(5.0), np.array(0.8)],
     ),
@@ -153,7 +154,7 @@ def test_exact_evidence_and_gradient(name):
     y = np.array(y)
 
     def exact(x):
-        sites = family.at(y, at(parameters, x[5:]))
+        sites = family(y, at(parameters, x[5:]))
         cov = kernel(x[:2])
         return site_posterior(
             x[2:5], cov, lambda f: sites.log_prob(f.T).sum(axis=-1), nodes=45
@@ -161,7 +162,7 @@ def test_exact_evidence_and_gradient(name):
 
     here = np.concatenate([V, MEAN, *(np.ravel(p) for p in parameters)])
     value, slopes = exact(here), finite_difference(exact, here, 1e-4)
-    sites = family.at(y, parameters)
+    sites = family(y, parameters)
     terms = terms_of(MEAN, kernel(V))
     found = evidence_by_draws(terms, 4096, 1, sites)
     estimate = evidence_estimate(terms, 4096, 2, sites)
@@ -178,7 +179,7 @@ def test_smooth_kernels_and_impossible_parameters():
     rng = np.random.default_rng(0)
     y = rng.poisson(np.exp(np.sin(2 * x)))
     terms = terms_of(np.zeros(100), cov)
-    sites = LikelihoodFamily(lk.Poisson()).at(y, [])
+    sites = lk.Poisson().sites_at((), y, [])
     by_ep, exact = EvidenceByEP(1e-8)(terms, sites), evidence_estimate(terms, 1024, 0, sites)
     assert abs(by_ep.value - exact.value) < 0.05
     change = np.exp(-0.5 * (x[:, None] - x) ** 2)
@@ -190,7 +191,7 @@ def test_smooth_kernels_and_impossible_parameters():
     slope = (along(step) - along(-step)) / (2 * step)
     assert (by_ep.wrt.cov * change).sum() == pytest.approx(slope, rel=1e-4)
     with pytest.raises(ValueError, match="alpha"):
-        LikelihoodFamily(lk.NegativeBinomial(1.0), ("alpha",)).at(y, [np.array(-1.0)])
+        lk.NegativeBinomial(1.0).sites_at(("alpha",), y, [np.array(-1.0)])
 
 
 def test_evidence_by_ep_is_below_the_largest_likelihood():
@@ -199,10 +200,10 @@ def test_evidence_by_ep_is_below_the_largest_likelihood():
     x = rng.uniform(-2.0, 2.0, 80)
     t = np.exp(1.0 - 0.7 * x) * rng.weibull(2.0, 80)
     data, by_ep = lk.Weibull(1.0).as_data(t, 80), EvidenceByEP()
-    family = LikelihoodFamily(lk.Weibull(1.0), ("sigma",))
+    family = partial(lk.Weibull(1.0).sites_at, ("sigma",))
     for ls, eta, own in ((5.0, 8.0, 0.5), (0.87, 1.0, 6e-4)):  # the second begins at the first
         cov = eta**2 * np.exp(-0.5 * ((x[:, None] - x) / ls) ** 2)
-        found = by_ep(terms_of(np.ones(80), cov), family.at(data, [np.array(own)])).value
+        found = by_ep(terms_of(np.ones(80), cov), family(data, [np.array(own)])).value
         assert found < np.sum(-np.log(own * t) - 1.0)
 
 
@@ -234,14 +235,14 @@ def log_laplace_evidence(cov, mean, y, rates):
 
 
 def compiled(distribution):
-    return SiteFunctions(distribution_graph(distribution, 2), distribution)
+    return SiteFunctions(distribution_graph(distribution, 2), distribution).at
 
 
 # Family, powers of the two sites, and whether b is among the parameters.
 KINKS = {
-    "Laplace": (lambda: LikelihoodFamily(lk.Laplace(1.0), ("b",)), [1.0, 1.0], True),
+    "Laplace": (lambda: partial(lk.Laplace(1.0).sites_at, ("b",)), [1.0, 1.0], True),
     "with weights": (
-        lambda: LikelihoodFamily(lk.Weighted(lk.Laplace(1.0), [2.0, 0.5]), ("b",)),
+        lambda: partial(lk.Weighted(lk.Laplace(1.0), [2.0, 0.5]).sites_at, ("b",)),
         [2.0, 0.5],
         True,
     ),
@@ -265,7 +266,7 @@ def test_gradient_where_slopes_jump(name):
     here = np.array([0.7, 0.8, 0.3, -0.1, 0.5])[: 5 if learnt else 4]
     mean, cov = here[2:4], cov_of(here)
     terms = terms_of(mean, cov)
-    sites = family.at(y, [np.array(0.5)] if learnt else [])
+    sites = family(y, [np.array(0.5)] if learnt else [])
     found = evidence_by_draws(terms, 4096, 1, sites)
     slopes = [
         (found.wrt.cov * (cov_of(here + step) - cov_of(here - step)) / 2e-6).sum()

@@ -462,7 +462,7 @@ def functions_of(
 
     def blocks(chosen: IntArray) -> list[Chunk]:
         if not known.divisible:
-            return [Chunk(compiled, known.X, partial(functions_at, known.family, known.y))]
+            return [Chunk(compiled, known.X, partial(functions_at, known.family_of(), known.y))]
         parts = [chosen[i : i + size] for i in range(0, chosen.size, size)]
         return [
             Chunk(compiled, known.X[x], partial(functions_at, known.family_of(x), known.y[x]))

@@ -546,6 +546,7 @@ class DistributionSites(sites.SiteLikelihood):
     """
 
     divisible = False  # what it depends on may have a value for each row
+    single = False
 
     def __init__(
         self,
@@ -588,6 +589,10 @@ class DistributionSites(sites.SiteLikelihood):
     def log_likelihood(self, y: Data, f: FloatArray) -> FloatArray:
         """Log p(y_i | f_i), every constant included, f of shape (..., n) or (..., n, K)."""
         return self.functions_of(y.size).log_prob(y, self._flat(f))
+
+    def sites_at(self, names: Sequence[str], y: Data, parameters: Parameters) -> sites.SitesGiven:
+        """See `SiteLikelihood`."""
+        return self.functions_of(y.size).at(y, parameters)
 
     def slopes(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
         """First and second derivative of log p(y_i | f_i) in f_i."""

@@ -7,7 +7,7 @@ are compiled log probabilities, closed forms recognised.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
@@ -482,23 +482,12 @@ def sites_at(parts: Sequence[SitesOfData], values: Sequence[Any]) -> factors.Sit
         return None
     rest = iter(values)
     given = [(part, [next(rest) for _ in part.graphs]) for part in parts]
-    return factors.joined_sites([part.family.at(own[0], own[1:]) for part, own in given])
+    return factors.joined_sites([part.family(own[0], own[1:]) for part, own in given])
 
 
 @dataclass(frozen=True, eq=False)
 class KnownSites(Known):
-    """Data under a likelihood of sites.
-
-    Attributes
-    ----------
-    family : SiteFamily
-        Of the random parameters.
-    in_parts : bool
-        Whether some of the data are of this family as well.
-    """
-
-    family: factors.SiteFamily
-    in_parts: bool
+    """Data under a likelihood of sites."""
 
     @property
     def arrays(self) -> Arrays:
@@ -509,7 +498,7 @@ class KnownSites(Known):
     def strata(self) -> NDArray[Any] | None:
         """See `KnownData`: neighbours in y, or in its first column, are dealt out in turn."""
         first = self.y if self.y.ndim == 1 else self.y[:, 0]
-        return first * 1.0 if self.in_parts else None
+        return first * 1.0 if self.likelihood.single else None
 
     def part(self, chosen: NDArray[Any]) -> Arrays:
         """The same for some of the data."""
@@ -526,14 +515,11 @@ class KnownSites(Known):
         every_other = np.arange(1, n, 2)[:_ROWS_TRIED]
         return n > 1 and self.likelihood.is_same_of(every_other, self.y)
 
-    def family_of(self, index: IntArray) -> factors.SiteFamily:
-        """Of some of the data."""
-        if isinstance(self.likelihood, DistributionSites):
-            return self.likelihood.functions_of(index.size)
-        assert isinstance(self.family, factors.LikelihoodFamily)
-        own = self.family.likelihood.of_observations(index, self.y)
-        assert isinstance(own, factors.SiteLikelihood)
-        return replace(self.family, likelihood=own)
+    def family_of(self, index: IntArray | None = None) -> factors.SiteFamily:
+        """Sites of the data, or of some of them, with random parameters at any values."""
+        known = self.likelihood
+        own = known if index is None else known.of_observations(index, self.y)
+        return partial(own.sites_at, tuple(self.random))
 
     def rows(self) -> tuple[list[Any], RowsOfData]:
         """Graphs of the rows, and the inputs of these graphs."""
@@ -548,7 +534,7 @@ class KnownSites(Known):
         zero = pt.zeros((values.n_functions * values.n_rows,))
         nowhere = pt.full_like(zero, pt.constant(float("nan"), dtype="float64"))
         parameters = tuple(pt.cast(x, "float64") for x in random.values())
-        sites = SitesOfData(self.family, y, parameters)
+        sites = SitesOfData(self.family_of(), y, parameters)
         nothing = pt.constant(0.0, dtype="float64")
         return RowsOfData(values, None, zero, zero, zero, nowhere, nothing, False, sites=sites)
 
@@ -595,8 +581,7 @@ def known_of(
             )
     numbers: Any = known.with_parameters({name: stand_in(name, x) for name, x in random.items()})
     data = numbers.as_data(y, X.shape[0])
-    family = factors.LikelihoodFamily(numbers, tuple(random))
-    return KnownSites(X, data, numbers, random, family, in_parts=known.single)
+    return KnownSites(X, data, numbers, random)
 
 
 def is_of_sites(likelihood: Any) -> bool:
@@ -615,7 +600,7 @@ def _of_distribution(X: FloatArray, y: Any, distribution: Any, model: Any) -> Kn
     functions = SiteFunctions(graph, distribution)
     likelihood = DistributionSites(distribution, here, {X.shape[0]: functions})
     data = likelihood.as_data(y, X.shape[0])
-    return KnownSites(X, data, likelihood, random, functions, in_parts=False)
+    return KnownSites(X, data, likelihood, random)
 
 
 def _initial_values(random: Mapping[str, Any], model: Any) -> dict[str, Any]:
@@ -683,20 +668,15 @@ _KAPPAS: Any = (softplus, logistic_with_slope), (np.exp, lambda eta: (np.exp(eta
 
 
 class RecognisedFamily:
-    """`SiteFunctions` whose sites may be canonical for the first data.
+    """A family of sites that may be canonical for the first data."""
 
-    Parameters
-    ----------
-    functions : SiteFunctions
-    """
-
-    def __init__(self, functions: SiteFunctions) -> None:
-        self._functions = functions
+    def __init__(self, family: factors.SiteFamily) -> None:
+        self._family = family
         self._known: tuple[Data, factors.SitesGiven | None] | None = None
 
-    def at(self, y: Data, parameters: Sequence[FloatArray]) -> factors.SitesGiven:
+    def __call__(self, y: Data, parameters: Sequence[FloatArray]) -> factors.SitesGiven:
         """See `SiteFamily`: parameters for which sites are not canonical end the search for it."""
-        sites = self._functions.at(y, parameters)
+        sites = self._family(y, parameters)
         if self._known is None:
             recognised = canonical if sites.width == 1 else softmax_sites
             self._known = np.array(y), recognised(sites)

@@ -149,7 +149,7 @@ def sites_of_data(y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = N
     functions = SiteFunctions(known, compile_kwargs=compile_kwargs)
     given = tuple(pt.cast(x, "float64") for x in y.parameters)
     by_values = not y.is_coupled and affine.is_analytic([log_prob], [y.eta])
-    family = RecognisedFamily(functions) if by_values else functions
+    family = RecognisedFamily(functions.at) if by_values else functions.at
     return SitesOfData(family, values, given)
 
 

@@ -47,7 +47,7 @@ class SiteKinds:
         """Sites with these parameters; ValueError where they are impossible."""
         rest = iter(parameters)
         return joined_sites(
-            [family.at(y, [next(rest) for _ in ndims]) for family, y, ndims in self.parts]
+            [family(y, [next(rest) for _ in ndims]) for family, y, ndims in self.parts]
         )
 
 

@@ -219,7 +219,7 @@ class LatentAtPoint:
             designs.append(at["A"])
             offsets.append(at["a"])
             y, *parameters = [at[i].astype(dtype) for i, dtype in enumerate(dtypes)]
-            given.append(family.at(y, parameters))
+            given.append(family(y, parameters))
         if not given:
             return None
         joint = joined_sites(given)

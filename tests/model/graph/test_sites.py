@@ -269,7 +269,7 @@ def _sites(observed):
     with pm.Model() as model:
         observed(pm.Normal("f", shape=6))
     known = sites_of_data(sites_of(model, model["y"], [model["f"]]))
-    return known.family.at(known.y.eval(), ())
+    return known.family(known.y.eval(), ())
 
 
 @pytest.mark.parametrize("name", CANONICAL)
@@ -297,8 +297,8 @@ def test_canonical_sites_with_a_parameter_are_recognised_at_each_of_its_values(a
         mu = pm.math.exp(pm.Normal("f", shape=6))
         pm.NegativeBinomial("y", mu=mu, alpha=pm.Exponential("alpha", 1.0), observed=y)
     family = sites_of_data(sites_of(model, model["y"], [model["f"]])).family
-    family.at(y, [np.array(1.0)])  # the logarithm of alpha, as PyMC has it
-    sites = family.at(y, [np.log(alpha)])
+    family(y, [np.array(1.0)])  # the logarithm of alpha, as PyMC has it
+    sites = family(y, [np.log(alpha)])
     assert sites.log_concave
     assert sites.has_parameters
     x = np.linspace(-8.0, 6.0, 14)[:, None] * np.ones(6)  # below SciPy loses digits
@@ -316,7 +316,7 @@ def _of_three(observed):
     with pm.Model() as model:
         observed(pm.Normal("f", shape=(5, 3)))
     known = sites_of_data(sites_of(model, model["y"], [model["f"]], several=True))
-    return known.family.at(known.y.eval(), ())
+    return known.family(known.y.eval(), ())
 
 
 CLASSES = np.array([0, 2, 1, 1, 0])
@@ -360,7 +360,7 @@ def test_slopes_of_several_predictors():
         f, g = pm.Normal("f", shape=3), pm.Normal("g", shape=3)
         pm.Normal("y", f, pm.math.exp(g), observed=y)
     known = sites_of_data(sites_of(model, model["y"], [model["f"], model["g"]], several=True))
-    sites = known.family.at(known.y.eval(), ())
+    sites = known.family(known.y.eval(), ())
     x = np.random.default_rng(0).normal(size=(4, 3, 2))
     f, g = sites.gaussian_in, 1 - sites.gaussian_in  # their order is that in the graph
     off, precision = y - x[..., f], np.exp(-2.0 * x[..., g])
@@ -383,7 +383,7 @@ def test_data_that_are_exchanged_have_sites_of_their_own():
     for y in (np.array([0, 1, 2]), np.array([5, 1, 0])):
         pm.set_data({"data": y}, model=model)
         np.testing.assert_allclose(
-            known.family.at(known.y.eval(), ()).log_prob(x),
+            known.family(known.y.eval(), ()).log_prob(x),
             poisson(np.exp(x)).logpmf(y),
             rtol=1e-12,
         )
