@@ -14,16 +14,8 @@ from pymc_skewgp._gaussian.weights import Estimate
 from pymc_skewgp._learn import optimizers, search
 from pymc_skewgp._learn.coordinates import Bounds, Point, Searched, initial_values
 from pymc_skewgp._learn.objective import Objective, compile_objective
+from pymc_skewgp._learn.rows import rows_objective as many_rows
 from pymc_skewgp._learn.rows.program import kind_of
-from pymc_skewgp._learn.rows.rows_objective import (
-    INSTEAD,
-    ManyRows,
-    approximation_of,
-    approximation_of_chunks,
-    latent_graph,
-    refuse_chunks,
-    rows_objective,
-)
 from pymc_skewgp._model.gp.exact_posterior import can_be_integrated, inputs_of
 from pymc_skewgp._model.gp.process import as_coregion_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
@@ -142,7 +134,7 @@ class ProcessObjective(NamedTuple):
     origin: FloatArray
     arrays: Arrays = ()
     parts: KnownData | KnownSites | None = None
-    rows: ManyRows | None = None
+    rows: many_rows.ManyRows | None = None
     coefficients: Sequence[Any] = ()
 
 
@@ -193,9 +185,9 @@ def process_objective(
     kinds = _known_kinds(data, model, "integrate" if averaged else "find_hyperparameters")
     approximation, arrays = None, ()
     if chunked is not None:
-        approximation = approximation_of_chunks(chunked, gp, kinds[0])
+        approximation = many_rows.approximation_of_chunks(chunked, gp, kinds[0])
     elif batch_size is None:
-        approximation = approximation_of(gp, kinds, coregion)
+        approximation = many_rows.approximation_of(gp, kinds, coregion)
     if approximation is None:
         arrays = tuple(array for kind in kinds for array in kind.arrays)
     k = max(kind.n_functions for kind in kinds)
@@ -211,10 +203,10 @@ def process_objective(
             )
         parts = search.random_batches(strata, as_count("batch_size", batch_size), rng)
         batches = [only.part(chosen) for chosen in parts]
-    inputs, rows = zip(*(kind.rows() for kind in kinds), strict=True)
+    inputs, graphs = zip(*(kind.rows() for kind in kinds), strict=True)
     without = approximation is None and batch_size is None
     without = without and (drawn or can_be_integrated(gp, k, coregion))
-    collapsed = collapse_process(model, gp, list(rows), coregion, without_coefficients=without)
+    collapsed = collapse_process(model, gp, list(graphs), coregion, without_coefficients=without)
     symbols = [symbol for own in inputs for symbol in own]
     objective, origin = compile_objective(
         model, collapsed, symbols, batches, start, averaged=averaged
@@ -222,11 +214,12 @@ def process_objective(
     if approximation is None:
         return ProcessObjective(objective, origin, arrays, only, None, collapsed.coefficients)
     X = np.concatenate([kind.X for kind in kinds])
-    graph = latent_graph(model, gp, approximation, objective.coordinates, coregion, kinds)
-    by_rows, of_rows = rows_objective(graph, objective), [kind_of(kind, graph) for kind in kinds]
-    return ProcessObjective(
-        objective, origin, arrays, only, ManyRows(gp, approximation, of_rows, X, by_rows, chunked)
-    )
+    known = model, gp, approximation, objective.coordinates, coregion, kinds
+    graph = many_rows.latent_graph(*known)
+    by_rows = many_rows.rows_objective(graph, objective)
+    of_rows = [kind_of(kind, graph) for kind in kinds]
+    rows = many_rows.ManyRows(gp, approximation, of_rows, X, by_rows, chunked)
+    return ProcessObjective(objective, origin, arrays, only, rows)
 
 
 def _known_kinds(data: TrainingData, model: pm.Model, caller: str) -> list[Any]:
@@ -257,12 +250,12 @@ def _chunked_rows(data: TrainingData, batch_size: int | None, averaged: bool) ->
     options = {"weights": data.weights, "coregion": data.coregion, "batch_size": batch_size}
     for name, value in options.items():
         if value is not None:
-            refuse_chunks(f"{name} is given", f"leave it out, or {INSTEAD}")
+            many_rows.refuse_chunks(f"{name} is given", f"leave it out, or {many_rows.INSTEAD}")
     if averaged:
-        refuse_chunks("integrate does not take them", "call find_hyperparameters")
+        many_rows.refuse_chunks("integrate does not take them", "call find_hyperparameters")
     known = data.likelihood
     if callable(known) and not isinstance(known, type | Likelihood):
-        refuse_chunks("a function that gives a PyMC distribution cannot be cut into rows")
+        many_rows.refuse_chunks("a function that gives a PyMC distribution cannot be cut into rows")
     return as_chunked_data(data.X, data.y, as_likelihood(known))
 
 

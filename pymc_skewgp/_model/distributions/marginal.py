@@ -15,14 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbMethod
 from pymc_skewgp._model.distributions import unified_skew_normal as usn
-from pymc_skewgp._model.graph.data import (
-    KnownData,
-    KnownSites,
-    NoisyRows,
-    RowsOfData,
-    SitesOfData,
-    rows_of_parts,
-)
+from pymc_skewgp._model.graph import data
 from pymc_skewgp._model.ops.densities import label_intervals
 from pymc_skewgp._model.ops.log_evidence import LogEvidence, SiteKinds, pt_log_evidence
 from pymc_skewgp._sun.parameters import SunParameters
@@ -38,7 +31,7 @@ class Kinds(NamedTuple):
     other.
     """
 
-    parts: tuple[KnownData | KnownSites, ...]
+    parts: tuple[data.KnownData | data.KnownSites, ...]
 
     @property
     def value(self) -> NDArray[Any]:
@@ -66,7 +59,7 @@ class Kinds(NamedTuple):
             parts.append(replace(part, y=checked))
         return Kinds(tuple(parts))
 
-    def rows(self, random: Sequence[Any]) -> list[RowsOfData]:
+    def rows(self, random: Sequence[Any]) -> list[data.RowsOfData]:
         """Graphs of the rows; `random` are the random parameters, in the order of `parameters`."""
         named = self._by_part(random)
         return [
@@ -178,7 +171,7 @@ class MarginalData(pm.Distribution):
         cls,
         sun: SunParameters,
         *,
-        parts: Sequence[KnownData | KnownSites],
+        parts: Sequence[data.KnownData | data.KnownSites],
         method: LogProbMethod = "twisted",
         n_draws: int = 256,
         **kwargs: Any,
@@ -201,7 +194,7 @@ class MarginalData(pm.Distribution):
 
 def rows_given(
     op: MarginalDataRV, value: Any, parameters: Sequence[Any]
-) -> tuple[SunParameters, NoisyRows, tuple[SitesOfData, ...], SiteKinds]:
+) -> tuple[SunParameters, data.NoisyRows, tuple[data.SitesOfData, ...], SiteKinds]:
     """The predictors of the rows of a `MarginalData` variable, its rows, sites on the last of them.
 
     And these sites without graphs.
@@ -224,7 +217,7 @@ def rows_given(
     without_graphs = SiteKinds(
         tuple((x.family, y, [p.type.ndim for p in x.parameters]) for y, x in given)
     )
-    sun, rows = rows_of_parts(sun, parts)
+    sun, rows = data.rows_of_parts(sun, parts)
     return sun, rows, tuple(sites for _, sites in given), without_graphs
 
 

@@ -33,13 +33,6 @@ from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior import output
 from pymc_skewgp._posterior.conditioning import Conditioning, process_given
 from pymc_skewgp._posterior.draws_with_evidence import Case, draws_of_many
-from pymc_skewgp._posterior.output import (
-    averages,
-    averages_by_batches,
-    batch_numbers,
-    deviation,
-    summary_of_draws,
-)
 from pymc_skewgp._posterior.prior import DataSet, sites_of, units_of
 from pymc_skewgp._sun.parameters import SunParameters, draws_beyond
 from pymc_skewgp._validation import FloatArray, as_count
@@ -248,7 +241,7 @@ def new_rows_tree(
     assert new is not None
     groups = output.PredictedGroups(sets, new, probs)
     f = f.reshape(*f.shape[:2], *groups.shape)
-    known = {} if probs is None else summary_of_draws(drawn.name, f, probs, skewness=True)
+    known = {} if probs is None else output.summary_of_draws(drawn.name, f, probs, skewness=True)
     groups.add({drawn.name: f}, known)
     for i, data in enumerate(sets):
         own = groups.own(f, data)
@@ -286,15 +279,15 @@ def _averages(
     for name, x in each.items():
         stem = name.removesuffix("_sd")
         if name.endswith("_sd") and f"{stem}_mean" in each:
-            found |= deviation(stem, x, each[f"{stem}_mean"])
+            found |= output.deviation(stem, x, each[f"{stem}_mean"])
         else:
-            found |= averages(name, x)
+            found |= output.averages(name, x)
     if probs.size and "y" in predicted:
         k = f.shape[3] if f.ndim == 4 else 1
         at = base.Mixture(np.zeros((k, 1)), np.ones(k), np.ones(1))
         at = at if k == 1 else replace(at, covariance=np.eye(k)[None])
         if new.first.quantiles(likelihood, at, probs[:1]):  # which labels have none of
-            every = summary_of_draws("y", predicted["y"], probs)
+            every = output.summary_of_draws("y", predicted["y"], probs)
             found |= {name: x for name, x in every.items() if "_quantile" in name}
     return found | _together(drawn, which, f)
 
@@ -303,7 +296,7 @@ def _together(drawn: LatentDraws, which: int, f: FloatArray) -> Arrays:
     """What the new rows tell only together, averaged over draws."""
     new, places = drawn.new, _places(drawn, which)
     assert new is not None
-    batch = batch_numbers(*f.shape[:2]).ravel()
+    batch = output.batch_numbers(*f.shape[:2]).ravel()
     flat = f.reshape(-1, *f.shape[2:])
     joint = np.zeros((new.size, new.size))
 
@@ -318,7 +311,7 @@ def _together(drawn: LatentDraws, which: int, f: FloatArray) -> Arrays:
 
     if f.ndim > 3:  # which is of one function
         return {}
-    return with_error_of_shares(averages_by_batches(batch, parts()), len(flat))
+    return with_error_of_shares(output.averages_by_batches(batch, parts()), len(flat))
 
 
 def _places(drawn: LatentDraws, which: int) -> list[tuple[base.Likelihood, NDArray[np.intp]]]:

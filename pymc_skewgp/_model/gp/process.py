@@ -11,12 +11,7 @@ from pytensor.graph.basic import Variable
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.linalg import cholesky
 from pymc_skewgp._limits import announce_rows
-from pymc_skewgp._model.gp.functions import (
-    Point,
-    compile_at,
-    derivative_covariance,
-    derivative_mean,
-)
+from pymc_skewgp._model.gp import functions
 from pymc_skewgp._model.ops.densities import sun_of_process
 from pymc_skewgp._model.ops.plain_mode import in_double, is_constant
 from pymc_skewgp._observations import likelihood
@@ -99,7 +94,7 @@ def kernel_of_values(cov_func: Any, parts: Sequence[ValuesAt]) -> Any:
             else:
                 a, b = (pt.as_tensor_variable(part.X) for part in (left, right))
                 of_either = left.derivative, right.derivative
-                blocks.append(derivative_covariance(cov_func, a, b, *of_either))
+                blocks.append(functions.derivative_covariance(cov_func, a, b, *of_either))
         rows.append(blocks)
     return in_double([pt.concatenate([pt.concatenate(blocks, axis=1) for blocks in rows])])[0]
 
@@ -113,7 +108,7 @@ def mean_of_values(mean_func: Any, parts: Sequence[ValuesAt]) -> Any:
             # Linear with one coefficient gives a column, a constant one number.
             mean = pt.as_tensor_variable(mean_func(part.X)).flatten()
         else:
-            mean = derivative_mean(mean_func, X, part.derivative)
+            mean = functions.derivative_mean(mean_func, X, part.derivative)
         mean = pt.broadcast_to(mean, (X.shape[0],))
         means.append(mean if part.n_functions == 1 else pt.repeat(mean, part.n_functions))
     return pt.concatenate(means)
@@ -257,11 +252,11 @@ def signs_of_functions(gp: Any, n_functions: int) -> tuple[Any, Any, int]:
 
 def _check_constants(gp: Any, mean: Any, cov: Any, jitter: float) -> None:
     """Refuse hyperparameters that are constants and invalid: no sampler could mend them."""
-    if is_constant(mean) and not np.isfinite(compile_at([], mean, {})()).all():
+    if is_constant(mean) and not np.isfinite(functions.compile_at([], mean, {})()).all():
         raise ValueError("mean_func gave NaN or infinite values: check its hyperparameters.")
     if not is_constant(cov):
         return
-    matrix = compile_at([], cov, {})()
+    matrix = functions.compile_at([], cov, {})()
     if not np.isfinite(matrix).all():
         raise ValueError(
             "cov_func gave NaN or infinite covariances: check its hyperparameters and the scale of "
@@ -309,13 +304,13 @@ def as_pseudo_points(
     return points, phase, per_point("truncation", truncation, s)
 
 
-def pseudo_points_at(gp: Any, point: Point) -> dict[str, Any]:
+def pseudo_points_at(gp: Any, point: functions.Point) -> dict[str, Any]:
     """Those of a SkewGP by name, with variables at their values; none where it has none."""
     if gp.pseudo_points is None:
         return {}
     values = {name: getattr(gp, name) for name in ("pseudo_points", "phase", "truncation")}
     return {
-        name: compile_at([], value, point)() if isinstance(value, Variable) else value
+        name: functions.compile_at([], value, point)() if isinstance(value, Variable) else value
         for name, value in values.items()
     }
 

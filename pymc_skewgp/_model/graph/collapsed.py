@@ -22,12 +22,7 @@ from pymc_skewgp._model.graph import members as kinds
 from pymc_skewgp._model.graph.fields import Field
 from pymc_skewgp._model.graph.members import JointGaussian, joint_prior
 from pymc_skewgp._model.graph.sites import distribution_name, recognised
-from pymc_skewgp._model.ops.densities import (
-    interval_limits,
-    label_intervals,
-    static_n_latent,
-    sun_of_process,
-)
+from pymc_skewgp._model.ops import densities
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
 from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
@@ -203,7 +198,7 @@ def coefficients_out(
     chosen = mean_coefficients(model, sun.mu, [*centred, *parameters], rest)
     if not chosen:
         return terms_of(sun), chosen
-    n_latent, n = static_n_latent(sun), sun.scale.shape[0]
+    n_latent, n = densities.static_n_latent(sun), sun.scale.shape[0]
     joint = with_coefficients(model, chosen, sun, n_latent or 0)
     joint = joint._replace(
         mu=joint.mu[:n], scale=joint.scale[:n, :n], cross_cov=joint.cross_cov[:n]
@@ -224,7 +219,7 @@ def _of_marginal(model: pm.Model, rv: Any, sun: SunParameters | None = None) -> 
         raise ValueError(f"{rv.name} has batch dimensions: give each data set a variable.")
     sun = known_sun(SunParameters(*parameters), kinds.latent_dimensions(parameters))
     labels = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.labels)
-    lower, upper, noise = label_intervals(labels)
+    lower, upper, noise = densities.label_intervals(labels)
     return evidence_terms(
         sun, data.NoisyRows(noise, lower, upper, of_block.nowhere(lower), of_block.zero())
     ), ()
@@ -243,7 +238,7 @@ def evidence_of_values(model: pm.Model, rv: Any) -> EvidenceTerms | None:
     value = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.mvnormal)
     mean = pt.broadcast_to(found.rows.predictor, found.rows.shape).ravel()
     noise, y = found.rows.noise, pt.cast(value.ravel(), "float64")
-    known = sun_of_process(mean, pt.zeros_like(noise), None, None, 0)
+    known = densities.sun_of_process(mean, pt.zeros_like(noise), None, None, 0)
     return evidence_terms(known, data.NoisyRows(noise, y, y, y, of_block.zero()))
 
 
@@ -254,7 +249,7 @@ def known_sun(prior: SunParameters, n_latent: int | None) -> SunParameters:
 
 
 def evidence_terms(sun: SunParameters, rows: data.NoisyRows) -> EvidenceTerms:
-    lower, upper, cov = interval_limits(sun, rows.lower, rows.upper, rows.S)
+    lower, upper, cov = densities.interval_limits(sun, rows.lower, rows.upper, rows.S)
     truncation = sun.truncation
     apart = rows.S.type.ndim == 1 and not rows.constrained  # a nugget must stay what it is
     own = rows.S if apart else pt.zeros_like(rows.value)

@@ -18,14 +18,8 @@ from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._model.gp.distribution_graph import DistributionGraph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._model.graph import affine, fields, likelihoods, members
+from pymc_skewgp._model.graph import data as of_data
 from pymc_skewgp._model.graph.analysis import BlockGraph
-from pymc_skewgp._model.graph.data import (
-    NoisyRows,
-    RecognisedFamily,
-    SitesOfData,
-    block_diagonal,
-    row_terms,
-)
 from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.graph.sites import Observed, ObservedSites
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
@@ -135,7 +129,9 @@ def _is_known(matrix: Any) -> bool:
 # Sites found in a model as what evidences and steps need: of the whole vector of a block.
 
 
-def sites_of_data(y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = None) -> SitesOfData:
+def sites_of_data(
+    y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = None
+) -> of_data.SitesOfData:
     """Compiled functions of data, predictors and parameters; see `SiteFunctions`."""
     values = y.values.ravel()
     # Numbers are passed as 64 bits: whole ones, of binary variables, are made whole again inside.
@@ -149,8 +145,8 @@ def sites_of_data(y: ObservedSites, compile_kwargs: Mapping[str, Any] | None = N
     functions = SiteFunctions(known, compile_kwargs=compile_kwargs)
     given = tuple(pt.cast(x, "float64") for x in y.parameters)
     by_values = not y.is_coupled and affine.is_analytic([log_prob], [y.eta])
-    family = RecognisedFamily(functions.at) if by_values else functions.at
-    return SitesOfData(family, values, given)
+    family = of_data.RecognisedFamily(functions.at) if by_values else functions.at
+    return of_data.SitesOfData(family, values, given)
 
 
 # Deviations of the Gaussian in place of a flat prior, beside what the data can say.
@@ -210,15 +206,15 @@ def gaussian_terms(
         rows = [row for _, row in parts]
         turns = [pt.eye(row.value.shape[0]) if turn is None else turn for turn, row in parts]
         turns += [pt.eye(y.a.shape[0]) for y in block.sites]
-        whole = block_diagonal(turns)
+        whole = of_data.block_diagonal(turns)
         A, a = whole @ A, whole @ a
-    lower, upper, value, S, counts, log_constant = row_terms(rows)
+    lower, upper, value, S, counts, log_constant = of_data.row_terms(rows)
     log_constant = joint.log_constant + log_constant
     terms = FactorTerms(A, a, lower, upper, value, S, counts, log_constant)
     return lean_terms(model, terms, joint), joint
 
 
-def _whitened(y: Observed, rows: NoisyRows) -> tuple[Any, NoisyRows]:
+def _whitened(y: Observed, rows: of_data.NoisyRows) -> tuple[Any, of_data.NoisyRows]:
     """Values whose noise is shared as values with noise of their own, and what turns predictors.
 
     With S = L L' these are :math:`L^{-1} v`, of noise 1.
@@ -292,13 +288,13 @@ def _refuse_unbounded(
     )
 
 
-def noisy_rows(y: Observed) -> NoisyRows:
+def noisy_rows(y: Observed) -> of_data.NoisyRows:
     """Rows of the vector of a block, the data checked."""
     checked(y.name, y.values, y.likelihood)
     _, _, lower, upper, noise, value, log_constant, _, counts = y.rows
     value = nowhere(lower) if value is None else value
     log_constant = zero() if log_constant is None else pt.cast(log_constant, "float64")
-    return NoisyRows(noise, lower, upper, value, log_constant, counts=counts)
+    return of_data.NoisyRows(noise, lower, upper, value, log_constant, counts=counts)
 
 
 def checked(name: str, values: Any, likelihood: likelihoods.Likelihood) -> Any:

@@ -9,12 +9,7 @@ from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch import basic
 
 from pymc_skewgp._gaussian.compiled.ep import rectangle_by_ep
-from pymc_skewgp._model.ops.densities import (
-    CARLogDet,
-    LogDensityAndOrthant,
-    MvnLogProb,
-    ObjectModeDraws,
-)
+from pymc_skewgp._model.ops import densities
 from pymc_skewgp._model.ops.log_evidence import LogEvidence, log_evidence
 from pymc_skewgp._validation import FloatArray
 
@@ -39,14 +34,14 @@ def in_python(node: Apply, evaluate: Any) -> Any:
     return value_with_derivatives
 
 
-@basic.register_funcify_default_op_cache_key(MvnLogProb)
-@basic.register_funcify_default_op_cache_key(LogDensityAndOrthant)
+@basic.register_funcify_default_op_cache_key(densities.MvnLogProb)
+@basic.register_funcify_default_op_cache_key(densities.LogDensityAndOrthant)
 def _numba_density(op: Any, node: Apply, **kwargs: Any) -> Any:
     return in_python(node, op.evaluate), _CACHE_VERSION
 
 
-@basic.register_funcify_and_cache_key(CARLogDet)
-def _numba_log_det(op: CARLogDet, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
+@basic.register_funcify_and_cache_key(densities.CARLogDet)
+def _numba_log_det(op: densities.CARLogDet, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
     return in_python(node, op.evaluate), None  # W is data: not for the cache on disk
 
 
@@ -62,8 +57,10 @@ def _numba_log_evidence(op: LogEvidence, node: Apply, **kwargs: Any) -> tuple[An
     return in_python(node, partial(log_evidence, op.method, op.n_draws, compiled=True)), key
 
 
-@basic.register_funcify_and_cache_key(ObjectModeDraws)
-def _numba_object_mode_draws(op: ObjectModeDraws, node: Apply, **kwargs: Any) -> tuple[Any, None]:
+@basic.register_funcify_and_cache_key(densities.ObjectModeDraws)
+def _numba_object_mode_draws(
+    op: densities.ObjectModeDraws, node: Apply, **kwargs: Any
+) -> tuple[Any, None]:
     def draw(*inputs: Any) -> tuple[Any, Any]:
         storage: list[list[Any]] = [[None], [None]]
         op.perform(node, inputs, storage)
