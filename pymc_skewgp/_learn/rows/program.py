@@ -502,7 +502,7 @@ def _group_numbers(
     noise = [3 if own.is_noise(x) else x.ndim + 1 for x in known.whole.slopes]
     symbols = [_symbol(ndim) for ndim in (2, 2, 2, 3, 0, *noise)]
     counts = [_symbol(1)] if known.repeats else []
-    rows = known.rows_of([latent.X, *symbols[:5], *counts, *symbols[5:]], known.random)
+    rows = known.rows_of([latent.X, *symbols[:5], *counts, *symbols[5:]], known.random).noisy
     design = [_symbol(3), pt.matrix(dtype="int64"), _symbol(3)]
     if not kind.of_one_input:
         design.append(ps.csr_matrix(dtype="float64"))
@@ -524,7 +524,8 @@ def _row_graphs(known: KnownData, latent: LatentGraph) -> tuple[list[Any], Any]:
     symbols = [pt.tensor(dtype=x.dtype, shape=(None,) * x.ndim) for x in data]
     counts = [pt.vector("counts", dtype="float64")] if known.repeats else []
     k = len(table.columns) + 1
-    return symbols, known.rows_of([latent.X, *symbols[:k], *counts, *symbols[k:]], known.random)
+    rows = known.rows_of([latent.X, *symbols[:k], *counts, *symbols[k:]], known.random)
+    return symbols, rows.noisy
 
 
 def _symbol(ndim: int) -> Any:

@@ -220,9 +220,7 @@ def _of_marginal(model: pm.Model, rv: Any, sun: SunParameters | None = None) -> 
     sun = known_sun(SunParameters(*parameters), kinds.latent_dimensions(parameters))
     labels = of_block.checked(rv.name, model.rvs_to_values[rv], likelihoods.labels)
     lower, upper, noise = densities.label_intervals(labels)
-    return evidence_terms(
-        sun, data.NoisyRows(noise, lower, upper, of_block.nowhere(lower), of_block.zero())
-    ), ()
+    return evidence_terms(sun, data.NoisyRows(noise, lower, upper, data.nowhere(lower))), ()
 
 
 def evidence_of_values(model: pm.Model, rv: Any) -> EvidenceTerms | None:
@@ -239,7 +237,7 @@ def evidence_of_values(model: pm.Model, rv: Any) -> EvidenceTerms | None:
     mean = pt.broadcast_to(found.rows.predictor, found.rows.shape).ravel()
     noise, y = found.rows.noise, pt.cast(value.ravel(), "float64")
     known = densities.sun_of_process(mean, pt.zeros_like(noise), None, None, 0)
-    return evidence_terms(known, data.NoisyRows(noise, y, y, y, of_block.zero()))
+    return evidence_terms(known, data.NoisyRows(noise, y, y, y))
 
 
 def known_sun(prior: SunParameters, n_latent: int | None) -> SunParameters:
@@ -262,7 +260,7 @@ def evidence_terms(sun: SunParameters, rows: data.NoisyRows) -> EvidenceTerms:
     return EvidenceTerms(
         lower,
         upper,
-        pt.concatenate([of_block.nowhere(truncation), rows.value - sun.mu]),
+        pt.concatenate([data.nowhere(truncation), rows.value - sun.mu]),
         cov,
         pt.concatenate([pt.zeros_like(truncation, dtype="float64"), own]),
         -truncation,
@@ -570,10 +568,7 @@ def _of_block(block: analysis.BlockGraph) -> EvidenceTerms:
     A, a = of_block.predictors_of(block.all_observed)
     sun = data.predictor(known_sun(block.prior, block.n_latent), A, a)
     rows = [of_block.noisy_rows(y) for y in block.observed]
-    for known in block.sites:  # their predictors are at 0, without noise
-        origin = pt.zeros_like(known.a, dtype="float64")
-        nothing = of_block.nowhere(origin), of_block.zero()
-        rows.append(data.NoisyRows(origin, origin, origin, *nothing))
+    rows += [data.at_zero(known.a) for known in block.sites]
     return evidence_terms(sun, data.joined_rows(rows))
 
 

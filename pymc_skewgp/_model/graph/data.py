@@ -41,8 +41,46 @@ _LEARNT = ("sigma", _CORRELATION, *_LIMITS)
 _CORRELATED = 0.5
 
 
+_NO_CONSTANT = pt.constant(0.0, dtype="float64")
+
+
+class NoisyRows(NamedTuple):
+    """Rows eta + e, eta being a unified skew-normal vector and e ~ N(0, S).
+
+    Attributes
+    ----------
+    S : (m,) or (m, m)
+    lower, upper, value : (m,)
+        As in `Observations`.
+    log_constant : ()
+    constrained : bool
+        Whether some have noise that is only a nugget.
+    counts : (m,), or None
+        How many rows each interval stands for; None for one each.
+    """
+
+    S: Any
+    lower: Any
+    upper: Any
+    value: Any
+    log_constant: Any = _NO_CONSTANT
+    constrained: bool = False
+    counts: Any = None
+
+
+def at_zero(like: Any) -> NoisyRows:
+    """Predictors of sites as rows: intervals of width 0 at 0, without noise, as many as `like`."""
+    zero = pt.zeros_like(like, dtype="float64")
+    return NoisyRows(zero, zero, zero, nowhere(zero))
+
+
+def nowhere(like: Any) -> Any:
+    """The value of rows that are intervals."""
+    return pt.full_like(like, pt.constant(float("nan"), dtype="float64"), dtype="float64")
+
+
 class RowsOfData(NamedTuple):
-    """Rows v = A f + e, e ~ N(0, S), as graphs, f being values of K functions at the rows of X.
+    """Rows v = A f + e as graphs, f being values of K functions at the rows of X.
 
     Attributes
     ----------
@@ -50,28 +88,16 @@ class RowsOfData(NamedTuple):
         X and K.
     A : TensorVariable, shape (m, n K), or None
         None for the identity.
-    S : TensorVariable, shape (m,) or (m, m)
-    lower, upper, value : TensorVariable, shape (m,)
-        See `Observations`.
-    log_constant : TensorVariable, shape ()
-        Minus infinity where parameters or data are impossible.
-    relative : bool
-        Whether S is in units of the prior variances of the values.
-    counts : TensorVariable, shape (m,), or None
-        How many rows each interval stands for, each with noise of its own. None for one each.
+    noisy : NoisyRows
+        With e; the constant is minus infinity where parameters or data are impossible, and S of
+        `constrained` rows in units of the prior variances of the values.
     sites : SitesOfData, or None
-        Where the rows are predictors of sites: intervals of width 0 at 0, without noise.
+        Where the rows are predictors of sites; see `at_zero`.
     """
 
     values: ValuesAt
     A: Any
-    S: Any
-    lower: Any
-    upper: Any
-    value: Any
-    log_constant: Any
-    relative: bool
-    counts: Any = None
+    noisy: NoisyRows
     sites: Any = None
 
 
@@ -238,8 +264,8 @@ class KnownData(Known):
         if possible:
             log_constant = pt.switch(pt.all(pt.stack(possible)), log_constant, -np.float64(np.inf))
         values = ValuesAt(X, self.n_functions, known.derivative, known.relative_noise)
-        rows = lower, upper, value, log_constant, known.relative_noise
-        return RowsOfData(values, A, S, *rows, counts)
+        rows = NoisyRows(S, lower, upper, value, log_constant, known.relative_noise, counts)
+        return RowsOfData(values, A, rows)
 
     @property
     def _affine(self) -> list[str]:
@@ -366,30 +392,6 @@ def _times_variance(noise: Any, sigma: Any) -> Any:
 # Rows of several sets of data on the same functions, joined into one.
 
 
-class NoisyRows(NamedTuple):
-    """Rows eta + e, eta being a unified skew-normal vector and e ~ N(0, S).
-
-    Attributes
-    ----------
-    S : (m,) or (m, m)
-    lower, upper, value : (m,)
-        As in `Observations`.
-    log_constant : ()
-    constrained : bool
-        Whether some have noise that is only a nugget.
-    counts : (m,), or None
-        How many rows each interval stands for; None for one each.
-    """
-
-    S: Any
-    lower: Any
-    upper: Any
-    value: Any
-    log_constant: Any
-    constrained: bool = False
-    counts: Any = None
-
-
 def joined_rows(parts: Sequence[NoisyRows]) -> NoisyRows:
     """Rows of several parts, one part after the other."""
     if all(x.S.type.ndim == 1 for x in parts):
@@ -410,9 +412,9 @@ def joined_rows(parts: Sequence[NoisyRows]) -> NoisyRows:
 
 def row_terms(parts: Sequence[NoisyRows]) -> tuple[Any, ...]:
     """Limits, values, noise, counts and the constant of parts whose noise is each row's own."""
-    none, zero = pt.zeros(0, dtype="float64"), pt.constant(0.0, dtype="float64")
+    none = pt.zeros(0, dtype="float64")
     S, lower, upper, value, log_constant, _, counts = joined_rows(
-        parts or [NoisyRows(none, none, none, none, zero)]
+        parts or [NoisyRows(none, none, none, none)]
     )
     counts = pt.as_tensor_variable(np.float64(1.0) if counts is None else counts)
     return lower, upper, value, S, counts, log_constant
@@ -431,12 +433,13 @@ def rows_of_parts(
     """
     rows, start = [], 0
     for x in parts:
-        end = start + x.values.n_functions * x.values.n_rows
-        S = x.S * pt.diagonal(sun.scale)[start:end] if x.relative else x.S
-        rows.append(NoisyRows(S, x.lower, x.upper, x.value, x.log_constant, x.relative, x.counts))
+        end, own = start + x.values.n_functions * x.values.n_rows, x.noisy
+        if own.constrained:
+            own = own._replace(S=own.S * pt.diagonal(sun.scale)[start:end])
+        rows.append(own)
         start = end
     if any(part.A is not None for part in parts):
-        designs = [pt.eye(x.value.shape[0]) if x.A is None else x.A for x in parts]
+        designs = [pt.eye(x.noisy.value.shape[0]) if x.A is None else x.A for x in parts]
         sun = predictor(sun, block_diagonal(designs))
     return sun, joined_rows(rows)
 
@@ -531,12 +534,9 @@ class KnownSites(Known):
         """Predictors as rows without noise at 0, and the sites on them."""
         X, y = inputs
         values = ValuesAt(X, self.n_functions)
-        zero = pt.zeros((values.n_functions * values.n_rows,))
-        nowhere = pt.full_like(zero, pt.constant(float("nan"), dtype="float64"))
+        rows = at_zero(pt.zeros((values.n_functions * values.n_rows,)))
         parameters = tuple(pt.cast(x, "float64") for x in random.values())
-        sites = SitesOfData(self.family_of(), y, parameters)
-        nothing = pt.constant(0.0, dtype="float64")
-        return RowsOfData(values, None, zero, zero, zero, nowhere, nothing, False, sites=sites)
+        return RowsOfData(values, None, rows, SitesOfData(self.family_of(), y, parameters))
 
 
 def known_of(

@@ -292,22 +292,13 @@ def noisy_rows(y: Observed) -> of_data.NoisyRows:
     """Rows of the vector of a block, the data checked."""
     checked(y.name, y.values, y.likelihood)
     _, _, lower, upper, noise, value, log_constant, _, counts = y.rows
-    value = nowhere(lower) if value is None else value
-    log_constant = zero() if log_constant is None else pt.cast(log_constant, "float64")
-    return of_data.NoisyRows(noise, lower, upper, value, log_constant, counts=counts)
+    value = of_data.nowhere(lower) if value is None else value
+    rows = of_data.NoisyRows(noise, lower, upper, value, counts=counts)
+    known = log_constant is not None
+    return rows._replace(log_constant=pt.cast(log_constant, "float64")) if known else rows
 
 
 def checked(name: str, values: Any, likelihood: likelihoods.Likelihood) -> Any:
     """The data, where they are what a likelihood asks for."""
     likelihood.check(name, values.eval(mode=PLAIN))
     return values
-
-
-def nowhere(like: Any) -> Any:
-    """The value of rows that are intervals."""
-    return pt.full_like(like, pt.constant(float("nan"), dtype="float64"), dtype="float64")
-
-
-def zero() -> Any:
-    """The log of no constant."""
-    return pt.constant(0.0, dtype="float64")
