@@ -8,14 +8,8 @@ from numpy.typing import ArrayLike
 from xarray import DataArray, Dataset, DataTree, concat
 
 from pymc_skewgp._errors import HeavyTailWarning, IntegrationWarning, warn
+from pymc_skewgp._gaussian import weights as of_draws
 from pymc_skewgp._gaussian.escalation import DEFAULT
-from pymc_skewgp._gaussian.weights import (
-    Estimate,
-    describe_weights,
-    mean_probability,
-    normalized_weights,
-    systematic_resample,
-)
 from pymc_skewgp._learn.averaging import integration
 from pymc_skewgp._learn.averaging.importance import IntegrationSettings
 from pymc_skewgp._learn.averaging.model_functions import dataset_of
@@ -60,7 +54,7 @@ class AveragedPosterior:
         self,
         posteriors: list[SkewGPPosterior],
         weights: FloatArray,
-        log_marginal_likelihood: Estimate,
+        log_marginal_likelihood: of_draws.Estimate,
     ) -> None:
         self.posteriors, self.weights = posteriors, weights
         self.log_marginal_likelihood = log_marginal_likelihood
@@ -153,7 +147,7 @@ class AveragedPosterior:
     def _mean(self, parts: list[Probability]) -> Probability:
         value = np.array([part.value for part in parts])
         errors = np.array([part.std_error for part in parts])
-        mean = mean_probability(value.T, self.weights).T
+        mean = of_draws.mean_probability(value.T, self.weights).T
         spread = self.weights**2 @ ((value - mean) ** 2 + errors**2)
         return Probability(mean, np.sqrt(spread))
 
@@ -249,21 +243,21 @@ def warn_of(integral: integration.Integral, exact: ExactPoints, stacklevel: int)
             else "the importance weights of the hyperparameters are very unequal"
         )
         texts.append(
-            f"{what} ({describe_weights(integral.log_integral)}): the draws may not be those of "
-            "the posterior. Give narrower priors, or use pm.sample."
+            f"{what} ({of_draws.describe_weights(integral.log_integral)}): the draws may not be "
+            "those of the posterior. Give narrower priors, or use pm.sample."
         )
     if len(exact.points) == 1:  # one evidence, of draws that nobody has judged
         if not correction.std_error <= DEFAULT.largest_se:
             texts.append(
                 "the importance weights of the draws are very unequal "
-                f"({describe_weights(correction)}; standard error of the log evidence "
+                f"({of_draws.describe_weights(correction)}; standard error of the log evidence "
                 f"{correction.std_error:.2g} nats): use pm.sample."
             )
     elif correction.heavy_tailed or correction.relative_ess < _LEAST_EXACT_ESS:
         texts.append(
             "expectation propagation's evidence is far from the exact one "
-            f"({describe_weights(correction)} of the weights between them): raise n_evidences, or "
-            "use pm.sample."
+            f"({of_draws.describe_weights(correction)} of the weights between them): raise "
+            "n_evidences, or use pm.sample."
         )
     if len(exact.points) > 1:
         error, share = np.median([(x.std_error, x.relative_ess) for x in exact.found], axis=0)
@@ -294,7 +288,7 @@ def _heavy_tails(objective: Searched, points: WeightedPoints) -> list[str]:
     """Hyperparameters whose means no usual number of draws gives."""
     step = 1 + len(points.x) // _MOST_POINTS
     each = [objective.named(points.point(i)) for i in range(0, len(points.x), step)]
-    weights, heavy = normalized_weights(points.log_weights[::step]), []
+    weights, heavy = of_draws.normalized_weights(points.log_weights[::step]), []
     for name, first in each[0].items():
         if first.dtype.kind == "f" and first.size <= _MOST_ENTRIES:
             values = np.stack([named[name].ravel() for named in each]).T
@@ -372,13 +366,13 @@ def averaged_process(
     else:
         # Equal ones side by side, where an effective sample size sees them, in no order otherwise.
         points, order = exact.points, rng.permutation(len(exact.points))
-        index = order[np.sort(systematic_resample(exact.log_weights[order], _DRAWN, rng))]
+        index = order[np.sort(of_draws.systematic_resample(exact.log_weights[order], _DRAWN, rng))]
     drawn = dataset_of(objective, points, index[None])
     warn_of(integral, exact, stacklevel=5)
     attributes = attributes_of(integral, exact, objective)
     names = "log_evidence", "log_evidence_se", "relative_ess", "pareto_k"
-    evidence = Estimate(*(attributes[name] for name in names))
-    weights = normalized_weights(exact.log_weights)
+    evidence = of_draws.Estimate(*(attributes[name] for name in names))
+    weights = of_draws.normalized_weights(exact.log_weights)
     mixture = AveragedPosterior(latent.posteriors(exact), weights, evidence)
     drawn.attrs.update(attributes)
     return mixture, DataTree.from_dict({"posterior": drawn})

@@ -7,7 +7,7 @@ row j of Xs alone, so that one tangent, a unit vector in every row, gives every 
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import product
-from math import comb, factorial
+from math import comb, factorial, prod
 from typing import Any, NoReturn
 
 import cloudpickle
@@ -76,15 +76,9 @@ def _differences(kernel: Any, X: Any, Xs: Any) -> Any:
     return left[:, None, :] - right[None, :, :]
 
 
-def _exp_quad(kernel: Any, m: int, s: Any) -> Any:
-    return (-0.5) ** m * pt.exp(-0.5 * s)
-
-
 def _rat_quad(kernel: Any, m: int, s: Any) -> Any:
     alpha = kernel.alpha
-    rising: Any = 1.0
-    for j in range(m):
-        rising = rising * (alpha + j)
+    rising = prod(alpha + j for j in range(m))
     return (-0.5 / alpha) ** m * rising * (1.0 + 0.5 * s / alpha) ** (-alpha - m)
 
 
@@ -109,7 +103,7 @@ def _after_root(m: int, r: Any, half: float) -> Any:
 
 # The m-th derivative of h, m from 1, as a function of (kernel, m, s).
 _OF_DISTANCE: dict[type, Callable[[Any, int, Any], Any]] = {
-    pm_cov.ExpQuad: _exp_quad,
+    pm_cov.ExpQuad: lambda kernel, m, s: (-0.5) ** m * pt.exp(-0.5 * s),
     pm_cov.RatQuad: _rat_quad,
     pm_cov.Matern52: _matern52,
     pm_cov.Matern32: _matern32,

@@ -256,7 +256,8 @@ class KnownData(Known):
             possible.append(pt.all(pt.gt(sigma, 0.0)))
             if known.sigma_of_points_only:
                 sigma = pt.switch(pt.isnan(value), np.float64(1.0), sigma)
-            S = _times_variance(S, sigma)
+            shared = S.type.ndim > 1 and sigma.type.ndim  # by rows, or groups of rows, of noise
+            S = S * (sigma[..., :, None] * sigma[..., None, :] if shared else pt.sqr(sigma))
         if "threshold" in random:
             possible.append(pt.ge(random["threshold"], 0.0))
         if "lower" in random or "upper" in random:  # a value that is seen is within them
@@ -380,13 +381,6 @@ def _beyond(likelihood: Any, random: dict[str, Any], y: Any, name: str) -> float
 def _dense(matrix: Any) -> FloatArray:
     found: FloatArray = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
     return found
-
-
-def _times_variance(noise: Any, sigma: Any) -> Any:
-    """Noise of rows made with sigma = 1, with another one; also that of groups of rows."""
-    if noise.type.ndim == 1 or sigma.type.ndim == 0:
-        return noise * pt.sqr(sigma)
-    return noise * sigma[..., :, None] * sigma[..., None, :]
 
 
 # Rows of several sets of data on the same functions, joined into one.

@@ -32,7 +32,8 @@ def initial_point(
     """
     strategies = {**model.rvs_to_initial_values, **(given or {})}
     # Numbers are arguments: other ones ask for no other function.
-    numbers = {rv: np.asarray(x) for rv, x in strategies.items() if _is_number(x)}
+    symbolic = str | Variable | None
+    numbers = {rv: np.asarray(x) for rv, x in strategies.items() if not isinstance(x, symbolic)}
     inputs = {rv: pt.as_tensor_variable(x).type() for rv, x in numbers.items()}
     values = make_initial_point_expression(
         free_rvs=model.free_RVs,
@@ -43,7 +44,3 @@ def initial_point(
     own = [model.rvs_to_values[rv] if transformed else rv for rv in model.free_RVs]
     found = plain_function(list(inputs.values()), values)(*numbers.values())
     return {x.name: np.asarray(value) for x, value in zip(own, found, strict=True)}
-
-
-def _is_number(strategy: Any) -> bool:
-    return strategy is not None and not isinstance(strategy, str | Variable)

@@ -114,7 +114,10 @@ def log_density_of(model: pm.Model, rv: Any) -> Any:
             return known
     given = rv.owner.clone_with_new_inputs(inputs, strict=False).outputs[rv.owner.outputs.index(rv)]
     found = pm.logp(given, model.rvs_to_values[rv], warn_rvs=False)
-    return found + _lacking_of_car(inputs[3]) if isinstance(rv.owner.op, CARRV) else found
+    if isinstance(rv.owner.op, CARRV):  # without a constant, which an evidence has to have
+        degrees = inputs[3].sum(axis=inputs[3].type.ndim - 2)
+        found += 0.5 * pt.log(degrees).sum() - HALF_LOG_2PI * inputs[3].shape[-1]
+    return found
 
 
 def _class_log_density(value: Any, p: Any) -> Any:
@@ -126,12 +129,6 @@ def _class_log_density(value: Any, p: Any) -> Any:
     chosen = pt.eq(value[..., None], pt.arange(each.shape[-1]))
     found = pt.switch(chosen, each, 0.0).sum(axis=-1)
     return pt.switch(chosen.any(axis=-1), found, -np.inf)
-
-
-def _lacking_of_car(W: Any) -> Any:
-    """A constant that PyMC's density is short of: an evidence would compare with no other."""
-    degrees = W.sum(axis=W.type.ndim - 2)
-    return 0.5 * pt.log(degrees).sum() - HALF_LOG_2PI * W.shape[-1]
 
 
 def _car_log_density(value: Any, mu: Any, W: Any, alpha: Any, tau: Any, valid: Any) -> Any:

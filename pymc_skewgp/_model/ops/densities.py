@@ -30,25 +30,23 @@ from pymc_skewgp._validation import FloatArray, as_count
 # Implementations for numba that are imported when PyTensor first compiles for it.
 
 
-def import_for_numba(module: str) -> None:
-    """Have `module`, which registers implementations, imported before the backend needs them.
+_NUMBA = "pymc_skewgp._model.ops.numba_dispatch"
+
+
+@graph_rewriter
+def _import_for_numba(fgraph: Any) -> None:
+    """Have the module that registers implementations imported before the backend needs them.
 
     PyTensor's numba backend takes a second to import: whoever only imports this package must not
     pay for it. Rewrites with the tag of a backend run for every function that is compiled for it,
     and for no other.
     """
+    importlib.import_module(_NUMBA)
 
-    @graph_rewriter
-    def imported(fgraph: Any) -> None:
-        importlib.import_module(module)
 
-    optdb.register(f"import_{module}", imported, "numba", position=-1)
-
+optdb.register(f"import_{_NUMBA}", _import_for_numba, "numba", position=-1)
 
 # An Op whose first output is a value and whose others are its derivatives, one for each input.
-
-_NUMBA = "pymc_skewgp._model.ops.numba_dispatch"
-import_for_numba(_NUMBA)
 
 
 class ObjectModeDraws(Op):

@@ -59,14 +59,10 @@ def _log1mexp(x: FloatArray) -> FloatArray:
         return np.where(x > -np.log(2.0), near, np.log1p(-np.exp(x)))
 
 
-def _trigamma(x: FloatArray) -> FloatArray:
-    return np.asarray(polygamma(1, x))
-
-
 _FUNCTIONS: dict[type, Callable[[FloatArray], FloatArray]] = {
     Softplus: softplus,
     Log1mexp: _log1mexp,
-    TriGamma: _trigamma,
+    TriGamma: partial(polygamma, 1),
 }
 
 
