@@ -74,15 +74,14 @@ class EvaluationLog:
     def path(self) -> xr.Dataset:
         """All evaluations."""
         runs, points, values = zip(*self._evaluations, strict=True)
-        return xr.Dataset(
-            {
-                "run": ("evaluation", np.array(runs)),
-                "log_evidence": ("evaluation", np.array([v.log_evidence for v in values])),
-                "total": ("evaluation", np.array([v.total for v in values])),
-                "x": (("evaluation", "coordinate"), np.array([p.x for p in points])),
-            },
-            coords={"coordinate": self._labels},
-        )
+        columns = {
+            "run": runs,
+            "log_evidence": [value.log_evidence for value in values],
+            "total": [value.total for value in values],
+        }
+        found = xr.Dataset({name: ("evaluation", list(x)) for name, x in columns.items()})
+        found["x"] = ("evaluation", "coordinate"), np.array([point.x for point in points])
+        return found.assign_coords(coordinate=self._labels)
 
     def runs(self) -> xr.Dataset:
         """One row for each run, by its best evaluation."""

@@ -307,8 +307,7 @@ def known_data(
     """
     likelihood = as_likelihood(likelihood)
     as_derivative(likelihood.derivative, X.shape[1])
-    random = likelihood.graphs
-    known = _with_numbers(likelihood, random, y)
+    random, known = likelihood.graphs, _with_numbers(likelihood, y)
     data = known.as_data(y, X.shape[0])
     if known.has_data:
         for name, censored in (("lower", np.isneginf), ("upper", np.isposinf)):
@@ -327,16 +326,20 @@ def known_data(
     )
 
 
-def _with_numbers(likelihood: Likelihood, random: dict[str, Any], y: Any) -> Likelihood:
+def _with_numbers(likelihood: Likelihood, y: Any) -> Any:
     """`likelihood` with numbers that would do in place of random ones."""
-    numbers: dict[str, Any] = {}
+    numbers, random = dict[str, Any](), likelihood.graphs
+    of_sites = isinstance(likelihood, factors.SiteLikelihood)
     for name, variable in random.items():
-        if name not in _LEARNT:
+        real = name != "weights" and variable.dtype.startswith("float")
+        if not (real if of_sites else name in _LEARNT):
             raise ValueError(
                 f"{name} of {type(likelihood).__name__} is a random variable, which is not learnt "
-                "from data here: give a number."
+                "from data here: give numbers."
             )
-        if name in ("lower", "upper"):
+        if of_sites:
+            numbers[name] = stand_in(name, variable)
+        elif name in ("lower", "upper"):
             numbers[name] = stand_in(name, variable, _beyond(likelihood, random, y, name))
         else:
             if name == "cutpoints":
@@ -566,16 +569,8 @@ def known_of(
         return known_data(X, y, likelihood, weights)
     if weights is not None:
         known = Weighted(known, weights)
-    random = known.graphs
-    for name, x in random.items():
-        if name == "weights" or not x.dtype.startswith("float"):
-            raise ValueError(
-                f"{name} of {type(known).__name__} is a random variable, which is not learnt from "
-                "data here: give numbers."
-            )
-    numbers: Any = known.with_parameters({name: stand_in(name, x) for name, x in random.items()})
-    data = numbers.as_data(y, X.shape[0])
-    return KnownSites(X, data, numbers, random)
+    numbers = _with_numbers(known, y)
+    return KnownSites(X, numbers.as_data(y, X.shape[0]), numbers, known.graphs)
 
 
 def is_of_sites(likelihood: Any) -> bool:
