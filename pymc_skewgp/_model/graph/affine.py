@@ -364,7 +364,7 @@ def lifted_layout(graph: Any, xs: Sequence[Any]) -> Any:
     """`graph` with picking and arranging moved to before what is not affine in `xs`."""
     found: dict[Variable, Any] = {}
     seen, curved = set(xs), set[Variable]()
-    along = {node for node, _ in followed([graph], xs)}
+    along = dict(followed([graph], xs))
     for node in io_toposort(list(xs), [graph]):
         inputs, new = [found.get(v, v) for v in node.inputs], node.outputs
         lifts = node in along and isinstance(node.op, (*_LAYOUT, DimShuffle))
@@ -374,7 +374,7 @@ def lifted_layout(graph: Any, xs: Sequence[Any]) -> Any:
             new = node.clone_with_new_inputs(inputs, strict=False).outputs
         if node in along:
             seen.update(node.outputs)
-            if not curved.isdisjoint(inputs) or why_not_affine(new[0], xs) is not None:
+            if not curved.isdisjoint(inputs) or not keeps_affine(node, along[node]):
                 curved.update(new)
         found |= dict(zip(node.outputs, new, strict=True))
     return found.get(graph, graph)
