@@ -235,10 +235,8 @@ class SiteFunctions:
             return self._by_parts(y, eta)
         function, k = self._slopes, self.graph.width
         if k > 1:
-            if function is None and k > _MOST_ROWS:
-                return self._differences_of_gradient(y, eta)
             if function is None:
-                raise ValueError("PyTensor cannot differentiate a factor of several predictors.")
+                return self._differences_of_gradient(y, eta)
             first, *rows = _by_blocks(
                 lambda block: np.stack(function(y, block, *self._parameters)), eta, leading=(1 + k,)
             )
@@ -258,7 +256,7 @@ class SiteFunctions:
         return first, second
 
     def _differences_of_gradient(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Slopes of many predictors: second ones from gradients at two places along each."""
+        """Slopes of several predictors: second ones from gradients at two places along each."""
         k, rows = self.graph.width, eta.reshape(-1, eta.shape[-1])
         second = np.empty((len(rows), rows.shape[1] // k, k, k))
         for found, row in zip(second, rows, strict=True):
