@@ -4,7 +4,8 @@
         --data DIR [--only MODEL ...] [--cpu-seconds 300]
 
 Of `several_predictors` at 100 rows, and of the folder of `latent_gaussian` posteriordb's model of a
-motorcycle helmet. Functions are whitened in both, and NUTS is nutpie's.
+motorcycle helmet. Functions are whitened in both, and NUTS is nutpie's. The helmet's reference is
+importance sampling of its hyperparameters and log deviation, with the mean integrated out.
 """
 
 import functools

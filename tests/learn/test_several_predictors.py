@@ -153,6 +153,27 @@ def test_softmax_is_its_quadrature(observed, softmax_by_quadrature):
     np.testing.assert_array_less(np.abs(draws.mean(axis=0) - expected), 4.5 * error)
 
 
+def test_stopping_ratios_are_their_quadrature():
+    """Probabilities are products along an axis, which PyTensor differentiates once alone."""
+    x = X[:, 1]
+    with pm.Model() as model:
+        thresholds, slope = pm.Normal("t", 0.0, 1.0, shape=2), pm.Normal("b", 0.0, 1.0)
+        p = pm.math.sigmoid(thresholds - (slope * x)[:, None])
+        left = pm.math.prod(1.0 - p, axis=1)
+        found = pm.math.stack([p[:, 0], p[:, 1] * (1.0 - p[:, 0]), left], axis=1)
+        pm.Categorical("y", p=found, observed=LABELS)
+    nodes, mass = np.polynomial.hermite_e.hermegauss(40)
+    t, u, b = (z[..., None] for z in np.meshgrid(nodes, nodes, nodes, indexing="ij"))
+    first, second = expit(t - b * x), expit(u - b * x)
+    each = np.choose(LABELS, [first, second * (1.0 - first), (1.0 - second) * (1.0 - first)])
+    joint = each.prod(axis=-1) * np.einsum("i,j,k->ijk", *[mass / mass.sum()] * 3)
+    posterior = averaged(model, np.log(joint.sum()), 4.5, largest=0.01, draws=1000)
+    mean = (joint * b[..., 0]).sum() / joint.sum()
+    draws = posterior["b"].to_numpy().ravel()
+    # 4.5 errors are a false alarm in 100,000 seeds.
+    assert abs(draws.mean() - mean) < 4.5 * draws.std() / np.sqrt(0.5 * draws.size)
+
+
 def test_short_coefficients_of_the_noise_stay_hyperparameters():
     """Two numbers are integrated out with exact evidences of values with noise."""
     with pm.Model() as model:

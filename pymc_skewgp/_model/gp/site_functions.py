@@ -201,8 +201,6 @@ class SiteFunctions:
         """Its first and second derivatives in eta_i; see `SitesGiven` for several predictors."""
         k = self.graph.width
         if self._slopes is None:
-            if 1 < k <= _MOST_ROWS:
-                raise ValueError("PyTensor cannot differentiate a factor of several predictors.")
             return self._differences(y, eta) if k == 1 else self._differences_of_gradient(y, eta)
         places = np.triu_indices(k)
 
@@ -223,7 +221,7 @@ class SiteFunctions:
         return found[0], found[1]
 
     def _differences_of_gradient(self, y: Any, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Slopes of many predictors: second ones from gradients at two places along each."""
+        """Slopes of several predictors: second ones from gradients at two places along each."""
         k, rows = self.graph.width, eta.reshape(-1, eta.shape[-1])
         second = np.empty((len(rows), rows.shape[1] // k, k, k))
         for found, row in zip(second, rows, strict=True):
