@@ -100,7 +100,7 @@ class Pattern:
     block : tuple of str
         Variables that are drawn together with f, f among them; empty where NUTS samples f.
     moved : tuple of str
-        Those that the step moves with the block integrated out.
+        Those that the step samples with the block integrated out.
     predicted : tuple of str
         Those that depend on the block, and nothing on them: the step draws them given it.
     why : str
@@ -136,12 +136,12 @@ class Pattern:
             code="\n".join(code.strip("`").split("`<br>`")),
             outcome=outcome,
             block=_names(block),
-            moved=parts.get("moves", ()),
+            moved=parts.get("samples", ()),
             predicted=parts.get("predicts", ()),
             why=why,
             given_indicators="given indicators" in how,
             apart=_names(how),
-            under_sites="by pairs" in how,
+            under_sites="by importance" in how,
         )
 
     def build(self) -> pm.Model:

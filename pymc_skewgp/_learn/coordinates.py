@@ -234,7 +234,8 @@ class Coordinates:
         if n > most:
             raise ValueError(
                 f"{', '.join(self.binary_names)} together have {n} binary entries: at most "
-                f"{most} are learnt, by trying all their values."
+                f"{most} are learnt, by trying all their values. Sum them out of the likelihood, "
+                "as pm.Mixture does, or use pm.sample."
             )
         return list(product((0, 1), repeat=n))
 

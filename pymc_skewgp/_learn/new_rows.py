@@ -241,9 +241,13 @@ def _said_what_lacks(model: pm.Model, rows: NewData) -> Iterator[None]:
             and x.ndim
             and int(x.shape[0].eval(mode=PLAIN)) in n
         ]
+        numbers = {name: len(x) for name, x in rows.values.items()}
+        given = ", ".join(f"{count} of {name}" for name, count in numbers.items())
+        differ = len(set(numbers.values())) > 1
         raise ValueError(
             "the model does not go together with the new rows. "
             + (f"As many rows before had {', '.join(same)}: name them too. " if same else "")
+            + (f"New rows are {given}: give as many of each. " if differ else "")
             + f"New groups need their labels, by the name of their dimension{_example(model)}, "
             "which the model must have as coords; what is a number in the model, as shape=3, stays "
             "as it is."

@@ -353,8 +353,9 @@ def _no_process(model: Any) -> str:
     if isinstance(model, pm.Model):
         names = ", ".join(x.name for x in model.data_vars)
         return (
-            "Xnew is an array, and the result is of a model: name its pm.Data, "
-            f"sg.predict(result, {{name: new rows}}); they are {names or 'none: write some'}. Or "
+            "Xnew has no names, and the result is of a model: name its pm.Data, "
+            f"sg.predict(result, {{name: new rows}}), or of a pandas table sg.predict(result, "
+            f"dict(table)); they are {names or 'none: write some'}. Or "
             "for one process give it, the SkewGP or pm.gp.Latent whose prior made f: "
             "sg.predict(result, Xnew, gp=gp)."
         )

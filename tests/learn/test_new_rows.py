@@ -266,6 +266,8 @@ class TestRefusals:
         self.refused(model, {"x": [1.0]}, "had group_of: name them too", **draws)
         message = r'New groups need their labels, .*, as "group": \[\.\.\.\], which'
         self.refused(model, {"x": [1.0], "group_of": [2]}, message, **draws)
+        message = "New rows are 2 of x, 1 of group_of: give as many of each"
+        self.refused(model, {"x": [1.0, 2.0], "group_of": [0]}, message, **draws)
         self.refused(model, {"x": [1.0]}, "no draws of slope", sd=1.0, u=[0.0, 1.0])
         # The model is as it was after each of them.
         assert model["x"].get_value().tolist() == [0.0, 1.0, 0.0, 2.0]

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from copy import copy
+from copy import copy, deepcopy
 from functools import cached_property, partial
 from typing import Any
 
@@ -13,9 +13,11 @@ import pytensor
 from numpy.typing import NDArray
 from pymc.backends import arviz as of_pymc
 from pymc.model.transform.conditioning import remove_value_transforms
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.tensor import TensorType
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
 from xarray import Dataset, DataTree
 
@@ -69,7 +71,7 @@ def at_draws(
     graphs: Sequence[Any],
     given: Mapping[Any, NDArray[Any]],
     rng: np.random.Generator | None = None,
-    known: "dict[tuple[Any, ...], _SideBySide] | None" = None,
+    known: "dict[tuple[Any, ...], _InOrder] | None" = None,
 ) -> list[NDArray[Any]]:
     """Values of graphs, a draw each: shapes (N, ...).
 
@@ -86,20 +88,93 @@ def at_draws(
     size = len(next(iter(given.values())))
     draws = {x: values.astype(x.dtype, copy=False) for x, values in given.items()}
     function, known = None, {} if known is None else known
-    if rng is None:
-        shared = tuple(x for x, values in draws.items() if _many_are_equal(values))
-        with suppress(NotImplementedError):  # sparse arrays, say
-            function = known.get(shared) or _SideBySide(graphs, list(draws), shared)
-            known[shared] = function
+    shared = tuple(x for x, values in draws.items() if _many_are_equal(values))
+    with suppress(NotImplementedError):  # sparse arrays, and what is drawn in a loop
+        function = known.get(shared) or _InOrder(graphs, list(draws), shared)
+        known[shared] = function
     if function is None:
         single = _one_by_one(graphs, given, list(draws.values()), rng)
         return [np.stack(x) for x in zip(*single, strict=True)]
     parts = (slice(i, i + _TOGETHER) for i in range(0, size, _TOGETHER))
-    blocks = [function({x: every[part] for x, every in draws.items()}) for part in parts]
+    blocks = [function({x: every[part] for x, every in draws.items()}, rng) for part in parts]
     return [
         np.broadcast_to(parts[0], (size, *parts[0].shape)) if fixed else np.concatenate(parts)
         for fixed, parts in zip(function.fixed, zip(*blocks, strict=True), strict=True)
     ]
+
+
+class _InOrder:
+    """Graphs at some of the draws at once, random variables in them drawn anew, parents first.
+
+    Raises
+    ------
+    NotImplementedError
+        Of what is drawn in a loop.
+    """
+
+    def __init__(self, graphs: Sequence[Any], inputs: Sequence[Any], shared: Sequence[Any]) -> None:
+        inputs, self._steps = list(inputs), []
+        random, graphs = _drawn_next(graphs)
+        while random:
+            wanted = [x for n in random for x in n.inputs[1:] if isinstance(x.type, TensorType)]
+            new = {x: x.type() for n in random for x in n.outputs}
+            self._steps.append((random, new, _SideBySide(wanted, inputs, shared)))
+            inputs += [new[n.outputs[1]] for n in random]
+            random, graphs = _drawn_next(clone_replace(graphs, new))
+        self._last = _SideBySide(graphs, inputs, shared)
+        self.fixed = self._last.fixed
+
+    def __call__(
+        self, values: Mapping[Any, NDArray[Any]], rng: np.random.Generator | None
+    ) -> list[NDArray[Any]]:
+        values, generators = dict(values), dict[Any, np.random.Generator]()
+        n = len(next(iter(values.values())))
+        for random, new, parameters in self._steps:
+            pairs = zip(parameters(values), parameters.fixed, strict=True)
+            each = (np.broadcast_to(x, (n, *x.shape)) if fixed else x for x, fixed in pairs)
+            for node in random:
+                own = [next(each) if isinstance(x.type, TensorType) else None for x in node.inputs]
+                if rng is not None and node.inputs[0] not in generators:
+                    generators[node.inputs[0]] = rng.spawn(1)[0]
+                # Copies of a variable in several graphs have one generator, and are equal.
+                after, drawn = (new[x] for x in node.outputs)
+                generators[after] = deepcopy(generators[node.inputs[0]])
+                values[drawn] = _drawn(node, own, generators[after])
+        return self._last(values)
+
+
+def _drawn_next(graphs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Random variables that depend on no other, and the graphs, without graphs within operations.
+
+    Raises
+    ------
+    NotImplementedError
+    """
+    kind = RandomGeneratorType
+    nodes = [n for n in io_toposort([], graphs) if any(isinstance(x.type, kind) for x in n.inputs)]
+    for node in nodes:
+        if isinstance(node.op, OpFromGraph):
+            inner = node.op.fgraph
+            own = clone_replace(inner.outputs, dict(zip(inner.inputs, node.inputs, strict=True)))
+            whole = dict(zip(node.outputs, own, strict=True))
+            return _drawn_next(clone_replace(list(graphs), whole))
+        if not isinstance(node.op, RandomVariable):
+            raise NotImplementedError
+    drawn = {x for n in nodes for x in n.outputs}
+    return [n for n in nodes if drawn.isdisjoint(ancestors(n.inputs))], list(graphs)
+
+
+def _drawn(node: Any, values: Sequence[Any], rng: Any) -> NDArray[Any]:
+    """A random variable at parameters of many draws: shape (N, ...)."""
+    op, (_, size, *parameters) = node.op, values
+    batch = node.outputs[1].ndim - op.ndim_supp
+    own = [
+        x.reshape(len(x), *[1] * (1 + batch + core - x.ndim), *x.shape[1:])
+        for x, core in zip(parameters, op.ndims_params, strict=True)
+    ]
+    shape = np.broadcast_shapes(*(x.shape[: 1 + batch] for x in own))
+    shape = shape if size is None else (len(size), *size[0])
+    return np.asarray(op.rng_fn(rng, *own, shape), node.outputs[1].dtype)
 
 
 class _SideBySide:
@@ -310,7 +385,7 @@ class LogLikelihoods:
             )
             self._plain = remove_value_transforms(model)
         self._graphs = self._plain.logp(vars=self._plain.observed_RVs, sum=False)
-        self._known: dict[tuple[Any, ...], _SideBySide] = {}
+        self._known: dict[tuple[Any, ...], _InOrder] = {}
 
     def __call__(self, trace: Dataset) -> Dataset:
         """At the draws of a trace."""

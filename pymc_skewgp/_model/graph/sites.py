@@ -467,7 +467,7 @@ def _at_predictor(log_prob: Any, xs: list[Any], data: Any) -> _Split | entrywise
         try:
             own = entrywise.checked_by_entry(entrywise.rebuilt(log_prob, {predictor: eta}), eta)
         # Of another length, which its type may not say, or of length 1 and dropped: not of rows.
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, IndexError):
             continue
         found = entrywise.coupling(own, eta)
         if found is not None:
