@@ -10,11 +10,8 @@ import warnings
 
 import numpy as np
 import pymc as pm
-import pytensor
-import pytensor.tensor as pt
 import pytest
-from pymc.pytensorf import join_nonshared_inputs
-from pytensor.graph.replace import vectorize_graph
+from model_density import density_of
 from scipy.special import logsumexp
 
 import pymc_skewgp as sg
@@ -71,21 +68,6 @@ def model_of(form, observe, numbers=None):
         # PyMC's, of a `pm.gp.Latent` that would not know the copy.
         warnings.filterwarnings("ignore", "Detected variables likely created by GP", UserWarning)
         return pm.do(model, numbers) if numbers else model
-
-
-def density_of(model):
-    """Log densities and their slopes as a function of values of all variables, and their number."""
-    point = model.initial_point()
-    (total,), x = join_nonshared_inputs(point, [model.logp()], model.value_vars)
-    rows = pt.dmatrix()
-    graphs = vectorize_graph([total, pt.grad(total, x)], {x: rows})
-    function = pytensor.function([rows], graphs, mode="FAST_COMPILE")
-
-    def density(x):
-        logs, slopes = function(x.reshape(-1, x.shape[-1]))
-        return logs.reshape(x.shape[:-1]), slopes.reshape(x.shape)
-
-    return density, sum(np.size(point[v.name]) for v in model.value_vars)
 
 
 def gaussian_at(density, x):
