@@ -17,7 +17,7 @@ N_IMAGES = 80
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Runs a command in this process, which has imported the package, and returns what it prints."""
+    """What a command prints that runs in this process, which has imported the package."""
     monkeypatch.syspath_prepend(BENCHMARKS)
 
     def command(script, *arguments):

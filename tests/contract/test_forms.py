@@ -97,16 +97,14 @@ NUMBERS = {
 @pytest.mark.parametrize("form", NUMBERS)
 def test_under_values_with_noise(form):
     model = model_of(form, lambda f: pm.Normal("y", f, 0.5, observed=VALUES), NUMBERS[form])
-    density, d = density_of(model)
-    centre, cov = gaussian_at(density, np.zeros(d))
+    density, names = density_of(model)
+    centre, cov = gaussian_at(density, np.zeros(names.size))
     log_det = np.linalg.slogdet(2 * np.pi * cov)[1]
     drawn, about = averaged(model)
     # Differences of a quadratic function: round-off, which the smooth kernel's jitter raises.
     assert about["log_evidence"] == pytest.approx(density(centre)[0] + 0.5 * log_det, abs=1e-5)
-    start = 0
     for v in model.free_RVs:
-        size = np.size(model.initial_point()[model.rvs_to_values[v].name])
-        part, start = slice(start, start + size), start + size
+        part = names == model.rvs_to_values[v].name
         if model.rvs_to_transforms[v] is None:
             found = drawn[v.name].values.reshape(400, -1).mean(axis=0)
             # 400 independent draws: five standard errors.
@@ -159,14 +157,12 @@ def over(model, name, axis):
 
     What is left is Gaussian given v.
     """
-    density, d = density_of(model)
-    point = model.initial_point()
-    names = np.concatenate([np.repeat(v.name, np.size(point[v.name])) for v in model.value_vars])
+    density, names = density_of(model)
     inner = names != name
     outer = np.stack(np.meshgrid(*[axis] * (~inner).sum()), axis=-1).reshape(-1, (~inner).sum())
 
     def given_outer(part):
-        x = np.empty((*part.shape[:-1], d))
+        x = np.empty((*part.shape[:-1], names.size))
         x[..., inner], x[..., ~inner] = part, outer if part.ndim == 2 else outer[:, None]
         log_density, slopes = density(x)
         return log_density, slopes[..., inner]

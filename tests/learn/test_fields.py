@@ -284,21 +284,6 @@ def test_counts_of_areas_in_parts():
     assert np.abs(sums).max() < 6.0 * tie
 
 
-def test_few_areas_about_a_level():
-    """So few by dense algebra, W of integers: the integral by SciPy."""
-    rng, W = np.random.default_rng(12), neighbours(4).toarray().astype(int)
-    y = rng.normal(1.0, 1.0, 16)
-    with pm.Model() as model:
-        level = pm.Normal("level", 0.0, 1.0)
-        z = pm.CAR("z", mu=level * np.ones(16), W=W, alpha=0.9, tau=2.0)
-        pm.Normal("y", z, 0.5, observed=y)
-    Q = 2.0 * (np.diag(W.sum(axis=0)) - 0.9 * W)
-    inverse = np.linalg.inv(Q)
-    gaussian = stats.multivariate_normal(np.zeros(16), inverse + 0.25 * np.eye(16) + 1.0)
-    dt = sg.integrate(model, random_seed=13, draws=100, progressbar=False)
-    assert_allclose(dt["posterior"].attrs["log_evidence"], gaussian.logpdf(y), rtol=1e-8)
-
-
 @pytest.mark.parametrize("of", ["change point", "coefficient"])
 def test_places_that_depend_on_hyperparameters(of):
     """Entries that are 0 at some hyperparameters alone are not seen at others: dense algebra."""
