@@ -91,9 +91,9 @@ def test_the_home_page_is_the_readme():
 @pytest.mark.slow(ci=True)
 def test_quickstart_runs_and_draws(tmp_path, monkeypatch, capsys):
     figure = tmp_path / "figure.png"
-    script = str(ROOT / "examples" / "quickstart.py")
-    monkeypatch.setattr(sys, "argv", [script, "--figure", str(figure)])
-    runpy.run_path(script, run_name="__main__")  # in this process, which has imported the package
+    monkeypatch.setattr(sys, "argv", ["quickstart.py", "--figure", str(figure)])
+    # In this process, which has imported the package.
+    runpy.run_path(str(ROOT / "examples" / "quickstart.py"), run_name="__main__")
     evidence = {
         name: (float(value), float(error))
         for name, value, error in re.findall(
