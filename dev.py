@@ -172,7 +172,9 @@ def test(arguments):
     """Run pytest in the root of the project: paths in the arguments start there."""
     prepare(EXTRAS["test"])
     # A file's tests share what it makes for all of them, which two processes would make twice.
-    in_two = ["-n", "2", "--dist", "loadfile"]
+    # Files stay in their order, in which the examples of docstrings come last: short ones, so that
+    # both processes end together.
+    in_two = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
     return run([venv_python(), "-m", "pytest"] + in_two + arguments, cwd=ROOT)
 
 

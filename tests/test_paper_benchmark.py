@@ -2,7 +2,7 @@
 
 import csv
 import gzip
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -15,18 +15,25 @@ BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 N_IMAGES = 80
 
 
-def run(script, *arguments):
-    """What the command prints; a warning of the figures ends it."""
-    strict = ["-W", "error"] if script == "paper_figures.py" else []
-    command = [sys.executable, *strict, str(BENCHMARKS / script), *map(str, arguments)]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=500).stdout
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """What a command prints that runs in this process, which has imported the package."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+
+    def command(script, *arguments):
+        monkeypatch.setattr(sys, "argv", [script, *map(str, arguments)])
+        runpy.run_path(str(BENCHMARKS / script), run_name="__main__")
+        return capsys.readouterr().out
+
+    with matplotlib.rc_context():
+        yield command
 
 
 def rows(path):
     return list(csv.DictReader(path.read_text().splitlines()))
 
 
-def test_pmlb_goes_on_where_it_was_and_draws_are_those_of_its_fits(tmp_path):
+def test_pmlb_goes_on_where_it_was_and_draws_are_those_of_its_fits(run, tmp_path):
     """A set whose label is the sign of its first input, but for noise; the second is idle."""
     (tmp_path / "pmlb").mkdir()
     rng = np.random.default_rng(0)
@@ -58,7 +65,7 @@ def test_pmlb_goes_on_where_it_was_and_draws_are_those_of_its_fits(tmp_path):
             assert by_draws[row["fold"], draws, "0"] == row["information"]
 
 
-def test_timing_has_a_row_for_each_sampler(tmp_path):
+def test_timing_has_a_row_for_each_sampler(run, tmp_path):
     run("paper.py", "timing", "--out", tmp_path, "--sizes", 50)
     found = {row["sampler"]: float(row["ess"]) for row in rows(tmp_path / "paper_timing.csv")}
     # Independent draws against chains that creep: the paper calls the latter independent.
@@ -79,7 +86,7 @@ def write_images(folder):
             path.write_bytes(gzip.compress(head + array.tobytes()))
 
 
-def test_images_and_what_their_probabilities_say(tmp_path):
+def test_images_and_what_their_probabilities_say(run, tmp_path):
     write_images(tmp_path)
     common = ("--data", tmp_path, "--out", tmp_path, "--sets", "fashion", "--methods", "GP-EP")
     run("paper.py", "images", *common)
@@ -97,7 +104,7 @@ def test_images_and_what_their_probabilities_say(tmp_path):
     assert ones == pytest.approx(2 * N_IMAGES, abs=0.2)  # each image is of one class
 
 
-def test_figures_that_need_no_data_are_drawn(tmp_path):
+def test_figures_that_need_no_data_are_drawn(run, tmp_path):
     names = ("densities", "prior_draws", "posterior")
     paths = [tmp_path / f"paper_{name}.png" for name in names]
     shown = run("paper_figures.py", *names, "--small", "--out", tmp_path).split()

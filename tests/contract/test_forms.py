@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 import pymc as pm
 import pytest
+from model_density import density_of
 from scipy.special import logsumexp
 
 import pymc_skewgp as sg
@@ -69,19 +70,12 @@ def model_of(form, observe, numbers=None):
         return pm.do(model, numbers) if numbers else model
 
 
-def density_of(model):
-    """Log density and its gradient as functions of one vector of all variables, and its length."""
-    function = model.logp_dlogp_function(ravel_inputs=True, mode="FAST_COMPILE")
-    function.set_extra_values({})
-    point = model.initial_point()
-    return function, sum(np.size(point[v.name]) for v in model.value_vars)
-
-
-def gaussian_at(slope, x):
+def gaussian_at(density, x):
     """Where the density is largest by Newton's step from x, and the covariance of a Gaussian."""
-    steps = 1e-2 * np.eye(x.size)
-    precision = np.array([slope(x - step) - slope(x + step) for step in steps]) / 2e-2
-    return x + np.linalg.solve(precision, slope(x)), np.linalg.inv(precision)
+    steps = 1e-2 * np.eye(x.shape[-1])
+    ahead, behind = (density(x[..., None, :] + step)[1] for step in (steps, -steps))
+    cov = np.linalg.inv((behind - ahead) / 2e-2)
+    return x + (cov @ density(x)[1][..., None])[..., 0], cov
 
 
 def averaged(model):
@@ -103,16 +97,14 @@ NUMBERS = {
 @pytest.mark.parametrize("form", NUMBERS)
 def test_under_values_with_noise(form):
     model = model_of(form, lambda f: pm.Normal("y", f, 0.5, observed=VALUES), NUMBERS[form])
-    function, d = density_of(model)
-    centre, cov = gaussian_at(lambda x: function(x)[1], np.zeros(d))
+    density, names = density_of(model)
+    centre, cov = gaussian_at(density, np.zeros(names.size))
     log_det = np.linalg.slogdet(2 * np.pi * cov)[1]
     drawn, about = averaged(model)
     # Differences of a quadratic function: round-off, which the smooth kernel's jitter raises.
-    assert about["log_evidence"] == pytest.approx(function(centre)[0] + 0.5 * log_det, abs=1e-5)
-    start = 0
+    assert about["log_evidence"] == pytest.approx(density(centre)[0] + 0.5 * log_det, abs=1e-5)
     for v in model.free_RVs:
-        size = np.size(model.initial_point()[model.rvs_to_values[v].name])
-        part, start = slice(start, start + size), start + size
+        part = names == model.rvs_to_values[v].name
         if model.rvs_to_transforms[v] is None:
             found = drawn[v.name].values.reshape(400, -1).mean(axis=0)
             # 400 independent draws: five standard errors.
@@ -133,15 +125,15 @@ FAMILIES = {
 def test_two_coefficients(family):
     """Steps of .7 deviations about the mode: so smooth an integrand leaves no error."""
     model = model_of(wide_coefficients, FAMILIES[family])
-    function, _ = density_of(model)
+    density, _ = density_of(model)
     centre = np.zeros(2)
     for _ in range(8):
-        centre, cov = gaussian_at(lambda x: function(x)[1], centre)
+        centre, cov = gaussian_at(density, centre)
     step = np.linspace(-7.0, 7.0, 21)
     z = np.stack(np.meshgrid(step, step, indexing="ij"), axis=-1).reshape(-1, 2)
     root = np.linalg.cholesky(cov)
     x = centre + z @ root.T
-    logs = np.array([function(row)[0] for row in x])
+    logs = density(x)[0]
     total = logsumexp(logs)
     cell = (step[1] - step[0]) ** 2 * root.diagonal().prod()
     drawn, about = averaged(model)
@@ -165,21 +157,18 @@ def over(model, name, axis):
 
     What is left is Gaussian given v.
     """
-    function, d = density_of(model)
-    point = model.initial_point()
-    names = np.concatenate([np.repeat(v.name, np.size(point[v.name])) for v in model.value_vars])
-    inner, logs = names != name, []
+    density, names = density_of(model)
+    inner = names != name
     outer = np.stack(np.meshgrid(*[axis] * (~inner).sum()), axis=-1).reshape(-1, (~inner).sum())
 
-    def at(value, part):
-        x = np.empty(d)
-        x[inner], x[~inner] = part, value
-        log_density, slopes = function(x)
-        return float(log_density), slopes[inner]
+    def given_outer(part):
+        x = np.empty((*part.shape[:-1], names.size))
+        x[..., inner], x[..., ~inner] = part, outer if part.ndim == 2 else outer[:, None]
+        log_density, slopes = density(x)
+        return log_density, slopes[..., inner]
 
-    for value in outer:
-        centre, cov = gaussian_at(lambda part, v=value: at(v, part)[1], np.zeros(inner.sum()))
-        logs.append(at(value, centre)[0] + 0.5 * np.linalg.slogdet(2 * np.pi * cov)[1])
+    centre, cov = gaussian_at(given_outer, np.zeros((len(outer), inner.sum())))
+    logs = given_outer(centre)[0] + 0.5 * np.linalg.slogdet(2 * np.pi * cov)[1]
     total = logsumexp(logs)
     share, size = np.exp(logs - total), np.abs(outer)
     mean = share @ size

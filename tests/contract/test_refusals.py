@@ -72,6 +72,8 @@ REFUSED = {
     "model must be a pm.Model or a SkewGP": (
         TypeError, lambda: sg.find_hyperparameters(X, X, LABELS, **QUIET)
     ),
+    r"must be a pm\.Model or a SkewGP, got str": (TypeError, lambda: sg.integrate("model")),
+    "a model has its data in it": (ValueError, lambda: sg.integrate(pm.Model(), X, LABELS)),
     "a SkewGP needs its data": (
         ValueError, lambda: of_a_model(lambda gp: sg.find_hyperparameters(gp, **QUIET))
     ),

@@ -16,7 +16,9 @@ from scipy.special import ndtr
 
 from pymc_skewgp import SkewGP
 from pymc_skewgp._diagnostics.approximations import METHODS, Problem, from_draws, latent_model
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 
+FAST = {"compile_kwargs": {"mode": PLAIN}}  # numba takes ten seconds for each model
 X, NEW = np.array([[0.0], [0.8]]), np.array([[0.4], [2.0]])
 LABELS = np.array([1, 0])
 K = rbf(4.0)(np.vstack([X, NEW]))
@@ -119,7 +121,7 @@ class TestModels:
 
     @pytest.mark.slow(ci=True)
     def test_nuts(self):
-        found = METHODS["latent_nuts"](problem(chains=2, draws=500, options={"cores": 1}))
+        found = METHODS["latent_nuts"](problem(chains=2, draws=500, options={"cores": 1, **FAST}))
         check_form(found, chains=2, draws=500)
         check_exact(found)
         assert found.tree["posterior"].attrs["divergences"] == 0
@@ -134,7 +136,7 @@ class TestModels:
     )
     def test_variational(self, name):
         """A lower bound of the evidence, and means within .3 deviations, of a short run."""
-        found = METHODS[name](problem(options={"n": 8000}))
+        found = METHODS[name](problem(options={"n": 8000, **FAST}))
         check_form(found)
         exact = METHODS["exact"](problem()).evidence
         assert exact - 0.5 < found.evidence < exact + 5 * found.evidence_se

@@ -46,9 +46,10 @@ def with_a_potential():
 
 
 def areas():
-    """With the constants that PyMC's density of CAR leaves out."""
-    f = pm.CAR("f", mu=np.zeros(5), W=W, alpha=0.5, tau=2.0)
-    return f, 0.0 * STEP, 0.5 * np.linalg.inv(np.diag(W.sum(0)) - 0.5 * W)
+    """About a level, W of integers; with the constants that PyMC's density of CAR leaves out."""
+    level = pm.Normal("level", 0.0, 1.0)
+    f = pm.CAR("f", mu=level * np.ones(5), W=W.astype(int), alpha=0.5, tau=2.0)
+    return f, 0.0 * STEP, 1.0 + 0.5 * np.linalg.inv(np.diag(W.sum(0)) - 0.5 * W)
 
 
 def areas_whose_neighbours_are_data():

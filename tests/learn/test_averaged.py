@@ -185,13 +185,13 @@ def test_a_level_alone_by_quadrature(distribution):
 
 
 def test_averages_and_fractional_weights():
-    weights = np.where(Y["event"], 0.5, 1.5)
+    weights, few = np.where(Y["event"], 0.5, 1.5), slice(15)
     one = sg.SkewGPSurvival(
         lambda d: pm.HalfNormal("eta", 1.0) ** 2 * pm.gp.cov.ExpQuad(d, ls=1.0),
         distribution="lognormal",
         hyperparameters="average",
         random_state=0,
-    ).fit(X, Y, sample_weight=weights)
+    ).fit(X[few], Y[few], sample_weight=weights[few])
     median = one.predict(LATER)
     np.testing.assert_allclose(
         np.diag(one.predict_survival_function(LATER, median)), 0.5, atol=1e-6

@@ -451,21 +451,6 @@ def test_standard_errors_with_few_rows_are_honest():
     assert np.abs(z).max() < 4.5
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (lambda model, gp: ("model",), r"must be a pm\.Model or a SkewGP, got str"),
-        (lambda model, gp: (model, [[0.0]], [1]), "a model has its data in it"),
-        (lambda model, gp: (gp,), r"integrate\(gp, X, y\)"),
-    ],
-)
-def test_refusals(arguments, message):
-    with pm.Model() as model:
-        gp = sg.SkewGP(cov_func=pm.HalfNormal("eta") * pm.gp.cov.ExpQuad(1, ls=1.0))
-    with pytest.raises((TypeError, ValueError), match=message):
-        integrate(*arguments(model, gp), **QUIET)
-
-
 def test_a_tail_that_draws_hardly_meet_is_warned_of():
     """Of a precision of effects under normal noise: its density is known up to a constant.
 

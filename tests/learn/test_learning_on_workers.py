@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="the extra dask is not installed"
 )
 
-N = 6000
+N = 3000
 SIDE = np.linspace(-2.0, 2.0, 4)
 POINTS = np.stack(np.meshgrid(SIDE, SIDE), axis=-1).reshape(-1, 2)
 EXPOSURE = np.linspace(0.5, 1.5, N)
@@ -55,7 +55,7 @@ def chunked(value):
     import dask.array as da
 
     # Columns apart, too: they are put together on the worker.
-    return da.from_array(value, chunks=(1700, 1) if value.ndim == 2 else 2600)
+    return da.from_array(value, chunks=(900, 1) if value.ndim == 2 else 1300)
 
 
 def objective(gp, X, y, likelihood=None, coregion=None):
@@ -245,13 +245,13 @@ def test_two_workers_learn_what_one_process_does(dask_cluster):
         here, point = objective(gp, X, counts, likelihood)
         assert_same(objective(gp, chunks, chunked(counts), likelihood)[0], here, point)
         # A worker with several kinds of data, which only `rows_on` takes.
-        kinds = [(X, labels, None), (X[:2000], f[:2000], sg.likelihoods.Gaussian(0.3))]
+        kinds = [(X, labels, None), (X[:1000], f[:1000], sg.likelihoods.Gaussian(0.3))]
         here, point = objective(gp, kinds, None)
         with sg.rows_on(client):
             assert_same(objective(gp, kinds, None)[0], here, point)
         # And with several functions.
         classes = sg.likelihoods.MultinomialProbit()
-        kinds = [(X[:2500], labels[:2500], None), (X[:400], np.arange(400) % 3, classes)]
+        kinds = [(X[:1300], labels[:1300], None), (X[:400], np.arange(400) % 3, classes)]
         here, point = objective(gp, kinds, None, coregion=np.eye(3) + 0.2)
         with sg.rows_on(client):
             assert_same(objective(gp, kinds, None, coregion=np.eye(3) + 0.2)[0], here, point)

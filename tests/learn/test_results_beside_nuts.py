@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 import pymc_skewgp as sg
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 
 # Bambi's own way with text columns under pandas 3, and its argument for new groups.
 pytestmark = [
@@ -21,7 +22,7 @@ X = np.linspace(-1.0, 1.0, 24)
 COUNTS = np.random.default_rng(3).poisson(np.exp(0.5 + 0.6 * X + 0.4 * (GROUP - 1.5)))
 
 
-FAST = {"compile_kwargs": {"mode": "FAST_COMPILE"}}
+FAST = {"progressbar": False, "compile_kwargs": {"mode": PLAIN}}
 NUTS = {"draws": 250, "tune": 400, "chains": 2, "cores": 1, "target_accept": 0.95, "random_seed": 1}
 
 
@@ -51,8 +52,8 @@ def model():
 def trees(model):
     ours = sg.integrate(model, draws=500, chains=2, random_seed=0, progressbar=False)
     with model:
-        theirs = pm.sample(nuts_sampler="pymc", progressbar=False, **NUTS)
-        pm.compute_log_likelihood(theirs, progressbar=False, **FAST)
+        theirs = pm.sample(nuts_sampler="pymc", **NUTS, **FAST)
+        pm.compute_log_likelihood(theirs, **FAST)
     return ours, theirs
 
 
@@ -96,8 +97,7 @@ def test_predictions_of_a_model(model, trees, shift):
     new = {"var_names": ["y"], "predictions": True} if shift else {}
     with model.copy():
         pm.set_data({"x": X + shift})
-        options = {"random_seed": 2, "progressbar": False, **FAST, **new}
-        found = pm.sample_posterior_predictive(trees[0], **options)
+        found = pm.sample_posterior_predictive(trees[0], random_seed=2, **FAST, **new)
     counts = found["predictions" if shift else "posterior_predictive"]["y"].to_numpy()
     level = drawn["level"].to_numpy()[..., GROUP]
     rates = np.exp(level + drawn["slope"].to_numpy()[..., None] * (X + shift))
