@@ -443,13 +443,19 @@ class LowRankCovariance:
         in `factor`.
     factor : ndarray, shape (n, r)
         For instance from `linalg.low_rank_factor` of a smooth kernel's matrix.
+    count : ndarray, shape (n,), default 1
+        Rows that each row stands for, with independent noise and all under the same site: marginals
+        are those of one of each kind.
     """
 
-    count: FloatArray | float = 1.0  # rows that each row stands for, all under the same site
-
-    def __init__(self, noise: FloatArray | RowNoise, factor: FloatArray) -> None:
+    def __init__(
+        self,
+        noise: FloatArray | RowNoise,
+        factor: FloatArray,
+        count: FloatArray | float = 1.0,
+    ) -> None:
         self.noise: RowNoise = IndependentNoise(noise) if isinstance(noise, np.ndarray) else noise
-        self.factor = factor
+        self.factor, self.count = factor, count
         self.jitter = 0.0
 
     @property
@@ -545,34 +551,6 @@ def predictor_covariance(factor: FloatArray, noise: FloatArray | None = None) ->
     m = own.shape[0]
     matrix[:m, :m] += np.diag(own) if own.ndim == 1 else own
     return SemidefiniteMatrix(matrix)
-
-
-# A covariance diag(d) + F F' of rows that repeat, each row of F standing for so many.
-
-
-class RepeatedCovariance(LowRankCovariance):
-    """Rows with equal sites: marginals are those of one of each kind.
-
-    Parameters
-    ----------
-    noise : ndarray, shape (d,)
-        Of each row of a kind, independent.
-    factor : ndarray, shape (d, r)
-    count : ndarray, shape (d,)
-        Rows of each kind.
-    """
-
-    def __init__(self, noise: FloatArray, factor: FloatArray, count: FloatArray) -> None:
-        super().__init__(noise, factor)
-        self.count: FloatArray = count
-
-    def kind_precision(self, tau: FloatArray) -> FloatArray:
-        """(F F' + T^-1)^-1, T being what the sites of all rows of a kind say of its entry of F."""
-        shrunk = self.noise.shrunk(tau)
-        precision = shrunk.back(self.count * tau)
-        chol, _ = self._core(self.count * tau, shrunk)
-        half = solve_triangular(chol, self.factor.T * precision, lower=True)
-        return np.diag(precision) - half.T @ half
 
 
 # The covariance of a latent function, K = F F', with as many columns in F as it has rank.

@@ -159,6 +159,8 @@ class SiteDraws:
         Of expectation propagation: weights make up for what is left.
     rung : Rung, optional
         How the rows are proposed.
+    log_concave : bool, default False
+        Whether all sites are known to be.
 
     Attributes
     ----------
@@ -176,13 +178,13 @@ class SiteDraws:
         rows: RowsBeside | None,
         tol: float,
         rung: escalation.Rung = escalation.DEFAULT.first,
+        *,
+        log_concave: bool = False,
     ) -> None:
         self.density, self.cov, self._rows, self._rung = density, cov, rows, rung
         self._slopes, self._tol = slopes, tol
-
-    @cached_property
-    def _factors(self) -> tilted.SiteFactors:
-        return tilted.SiteFactors(self.density.log_prob, self._slopes, self.density.offset)
+        self._factors = tilted.SiteFactors(density.log_prob, slopes, density.offset)
+        self._factors.certain = log_concave
 
     @property
     def log_concave(self) -> bool:
