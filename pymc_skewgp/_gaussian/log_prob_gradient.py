@@ -279,7 +279,7 @@ def _by_twisted(
         else:
             proposal = rung.twist(cov, ep, lower, upper, order)
         points = _points(proposal.n_dims, n_draws, random_seed, rung.relax == 1.0)
-        drawn = twisted.twisted_draws(proposal, points, compiled)
+        drawn = twisted.TwistedDraws(proposal, points, compiled)
         return (proposal, drawn, rung.relax), w.relative_ess(drawn.log_weights)
 
     (proposal, drawn, relax), _, accepted = escalation.first_accepted(settings.gradient_rungs, run)

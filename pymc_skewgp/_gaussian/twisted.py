@@ -25,7 +25,7 @@ from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance
 from pymc_skewgp._gaussian.ep import EPResult
 from pymc_skewgp._gaussian.ep_dense import DenseEP, site_motion
 from pymc_skewgp._gaussian.linalg import symmetric
-from pymc_skewgp._gaussian.univariate import BoolArray, draw_truncated, edge_densities
+from pymc_skewgp._gaussian.univariate import draw_truncated, edge_densities
 from pymc_skewgp._gaussian.weights import IntArray, log_mean_exp, normalized_weights
 from pymc_skewgp._validation import FloatArray
 
@@ -360,8 +360,6 @@ def twist_by_covariance(
 # step, the adjoint of :math:`e_k` collects :math:`C_{jk} \bar c_j` from the later steps j and gives
 # :math:`\bar c_k`.
 
-_DRAWN_ROWS_A_PRODUCT = 64  # rows between two matrix products
-
 
 class StepSums(NamedTuple):
     """Sums over weighted draws, for each step; `_bar` is the derivative in what stands before it.
@@ -390,93 +388,29 @@ class StepSums(NamedTuple):
     chol_bar: FloatArray
 
 
-type TwistedDraws = NumpyDraws | CompiledDraws
+class TwistedDraws:
+    """Draws of a proposal at uniform points.
 
-
-def twisted_draws(proposal: TwistedProposal, points: FloatArray, compiled: bool) -> TwistedDraws:
-    """Draws at `points`, by compiled loops where those are asked for and know the limits."""
-    if compiled:
-        one_sided = np.isfinite(proposal.lower) ^ np.isfinite(proposal.upper)
-        if one_sided.all():
-            found = CompiledDraws(proposal, points)
-            if found.complete:
-                return found
-    return NumpyDraws(proposal, points)
-
-
-class NumpyDraws:
-    """By `TwistedProposal.draw`, for limits of any kind."""
-
-    def __init__(self, proposal: TwistedProposal, points: FloatArray) -> None:
-        self._proposal, self._points = proposal, points
-        self._u, self.log_weights = proposal.draw(points)
-
-    def draw(self, k: int) -> FloatArray:
-        """One of them, rows in the caller's order."""
-        return self._u[:, k]
-
-    def sums(self, weights: FloatArray) -> StepSums:
-        """Of draws with these weights, which sum to one."""
-        proposal = self._proposal
-        chol, mean, tau, nu = proposal.chol, proposal.mean, proposal.tau, proposal.nu
-        scale = chol.diagonal()
-        var = scale**2
-        left = 1.0 - tau * var
-        sd = scale / np.sqrt(left)
-        value = self._u[proposal.order] - mean[:, None]
-        noise = solve_triangular(chol, value, lower=True, check_finite=False)
-        centre = value - scale[:, None] * noise
-        cavity = (centre - (nu * var)[:, None]) / left[:, None]
-        z = (value - cavity) / sd[:, None]
-        lower, upper = proposal.lower - mean, proposal.upper - mean
-        sides = _sides(lower, upper, cavity, sd, z, self._points)
-
-        followed, pushed = np.zeros_like(value), np.zeros_like(value)
-        for side in sides:
-            followed[side.rows] += side.follows
-            pushed[side.rows] += side.density
-        pushed *= weights / sd[:, None]
-        slope = ((1.0 - followed) / left[:, None] - 1.0) / scale[:, None]
-        own = ((tau[:, None] * centre - nu[:, None]) * weights - pushed) / left[:, None]
-        noise_bar, centre_bar = _reverse(chol, slope, own)
-
-        cavity_bar = noise_bar * ((1.0 - followed) / scale[:, None]) - pushed
-        sd_bar = _dots(noise_bar, z) / scale
-        limits_bar = np.zeros((2, mean.size))
-        for side in sides:
-            rows = side.rows
-            follows = noise_bar[rows] * side.follows
-            ratio = 1.0 / scale[rows]
-            limits_bar[side.which, rows] = (
-                follows.sum(axis=1) * ratio + side.density @ weights / sd[rows]
-            )
-            sd_bar[rows] -= _dots(follows, side.limit) * ratio
-            sd_bar[rows] -= _dots(side.density, side.limit * weights) / sd[rows]
-        return StepSums(
-            centre @ weights,
-            _dots(centre, centre * weights),
-            cavity_bar.sum(axis=1),
-            _dots(cavity_bar, cavity),
-            sd_bar,
-            limits_bar[0],
-            limits_bar[1],
-            _chol_bar(centre_bar, noise, _dots(noise_bar, noise)),
-        )
-
-
-class CompiledDraws:
-    """By `compiled.one_sided`, for rows with one limit each.
+    Parameters
+    ----------
+    proposal : TwistedProposal
+        Without a leading direction.
+    points : ndarray, shape (n, N)
+    compiled : bool
+        Whether loops of `compiled.one_sided` are to draw, where each row has one limit for which
+        its formulas hold.
 
     Attributes
     ----------
-    complete : bool
-        Whether all limits are where its formulas hold; else there are no draws.
+    log_weights : ndarray, shape (N,)
+    compiled : bool
+        Whether they did.
     """
 
-    def __init__(self, proposal: TwistedProposal, points: FloatArray) -> None:
-        self._proposal = proposal
-        steps = proposal.steps
+    def __init__(self, proposal: TwistedProposal, points: FloatArray, compiled: bool) -> None:
+        self._proposal, self._points, steps = proposal, points, proposal.steps
         self._below = below = np.isfinite(proposal.lower)
+        self._both = below & np.isfinite(proposal.upper)
         self._of_steps = np.empty((c.N_STEPS, points.shape[0]))
         for row, values in (
             (c.SCALE, steps.scale),
@@ -489,99 +423,71 @@ class CompiledDraws:
             (c.SIGN, np.where(below, 1.0, -1.0)),
         ):
             self._of_steps[row] = values
-        self._kept = np.empty((c.N_KEPT, *points.shape))
-        self.log_weights = np.full(points.shape[1], proposal.log_constant + steps.log_scale.sum())
-        self.complete = c.draw_one_sided(
-            points, proposal.chol, self._of_steps, self._kept, self.log_weights
-        )
+        self.compiled = False
+        if compiled and (below ^ np.isfinite(proposal.upper)).all():
+            self._kept = np.empty((c.N_KEPT, *points.shape))
+            constant = proposal.log_constant + steps.log_scale.sum()
+            self.log_weights = np.full(points.shape[1], constant)
+            given = points, proposal.chol, self._of_steps, self._kept, self.log_weights
+            self.compiled = bool(c.draw_one_sided(*given))
+        if not self.compiled:
+            self._u, self.log_weights = proposal.draw(points)
 
     def draw(self, k: int) -> FloatArray:
         """One of them, rows in the caller's order."""
+        if not self.compiled:
+            return self._u[:, k]
         own, kept = self._proposal, self._kept
         value = own.mean + kept[c.CENTRE, :, k] + self._of_steps[c.SCALE] * kept[c.NOISE, :, k]
         return _unordered(np.clip(value, own.lower, own.upper), own.order)
 
     def sums(self, weights: FloatArray) -> StepSums:
         """Of draws with these weights, which sum to one."""
-        proposal, kept = self._proposal, self._kept
-        columns = np.ascontiguousarray(proposal.chol.T)
+        proposal, steps, both = self._proposal, self._proposal.steps, self._both
+        density, follows = (None, None) if self.compiled else self._keep()
+        chol, kept = proposal.chol, self._kept
+        columns = np.ascontiguousarray(chol.T)
         centre_bar, sums = np.empty(kept.shape[1:]), np.empty((c.N_SUMS, kept.shape[1]))
         given = columns, self._of_steps, proposal.tau, proposal.nu, weights, kept
         c.sum_one_sided(*given, centre_bar, sums)
+        sd_bar, limit_bar = sums[c.SD_BAR], sums[c.LIMIT_BAR]
+        upper_bar = np.where(self._below, 0.0, limit_bar)
+        if density is not None and both.any():
+            # The sums are those of lower limits, and of both in one: the upper ones by themselves.
+            noise_bar = np.tril(chol, -1)[:, both].T @ centre_bar
+            upper_bar[both] = np.einsum("ij,ij->i", noise_bar, follows) / steps.scale[both]
+            upper_bar[both] += density @ weights / steps.sd[both]
+            sd_bar[both] -= steps.width[both] * upper_bar[both]
+        chol_bar = np.tril(centre_bar @ kept[c.NOISE].T, -1)
+        chol_bar[np.diag_indices_from(chol_bar)] = sums[c.NOISE_PRODUCT]
         return StepSums(
             sums[c.FIRST],
             sums[c.SECOND],
             sums[c.CAVITY_BAR],
             sums[c.CAVITY_PRODUCT],
-            sums[c.SD_BAR],
-            np.where(self._below, sums[c.LIMIT_BAR], 0.0),
-            np.where(self._below, 0.0, sums[c.LIMIT_BAR]),
-            _chol_bar(centre_bar, kept[c.NOISE], sums[c.NOISE_PRODUCT]),
+            sd_bar,
+            limit_bar - upper_bar,
+            upper_bar,
+            chol_bar,
         )
 
-
-def _chol_bar(centre_bar: FloatArray, noise: FloatArray, own: FloatArray) -> FloatArray:
-    found = np.tril(centre_bar @ noise.T, -1)
-    found[np.diag_indices_from(found)] = own
-    return found
-
-
-class _Side(NamedTuple):
-    """Finite limits on one side, standardised by the step's cavity, and what they do to the step.
-
-    `density`: derivative of its log normaliser in the limit. `follows`: that of the draw at a fixed
-    point, 0 to 1.
-    """
-
-    which: int  # 0 for lower, 1 for upper
-    rows: slice | BoolArray
-    limit: FloatArray
-    density: FloatArray
-    follows: FloatArray
-
-
-def _sides(
-    lower: FloatArray,
-    upper: FloatArray,
-    cavity: FloatArray,
-    sd: FloatArray,
-    z: FloatArray,
-    points: FloatArray,
-) -> list[_Side]:
-    a, b = (lower[:, None] - cavity) / sd[:, None], (upper[:, None] - cavity) / sd[:, None]
-    at_a, at_b = edge_densities(a, b)
-    sides = []
-    for which, limits, x, density in ((0, lower, a, -at_a), (1, upper, b, at_b)):
-        finite = np.isfinite(limits)
-        if finite.any():
-            rows = slice(None) if finite.all() else finite
-            x, draw = x[rows], z[rows]
-            share = points[rows] if which else 1.0 - points[rows]
-            follows = share * np.exp(0.5 * (draw - x) * (draw + x))
-            sides.append(_Side(which, rows, x, density[rows], follows))
-    return sides
-
-
-def _dots(x: FloatArray, y: FloatArray) -> FloatArray:
-    return np.einsum("ij,ij->i", x, y)
-
-
-def _reverse(chol: FloatArray, slope: FloatArray, own: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Adjoints of e and c: c_bar = slope e_bar + own, e_bar_k = sum over j > k of C_jk c_bar_j."""
-    noise_bar = np.zeros_like(own)
-    centre_bar = np.empty_like(own)
-    n = own.shape[0]
-    for start in range(
-        (n - 1) // _DRAWN_ROWS_A_PRODUCT * _DRAWN_ROWS_A_PRODUCT, -1, -_DRAWN_ROWS_A_PRODUCT
-    ):
-        stop = min(start + _DRAWN_ROWS_A_PRODUCT, n)
-        for k in range(stop - 1, start - 1, -1):
-            if k + 1 < stop:
-                noise_bar[k] += chol[k + 1 : stop, k] @ centre_bar[k + 1 : stop]
-            centre_bar[k] = slope[k] * noise_bar[k] + own[k]
-        if start:
-            noise_bar[:start] += chol[start:stop, :start].T @ centre_bar[start:stop]
-    return noise_bar, centre_bar
+    def _keep(self) -> tuple[FloatArray, FloatArray]:
+        """What the loops keep of their draws; of rows with two limits that of the upper one."""
+        own, points = self._proposal, self._points
+        known = own.steps.scale, own.steps.sd, own.steps.shift, own.steps.slope
+        scale, sd, shift, slope = (x[:, None] for x in known)
+        value = self._u[own.order] - own.mean[:, None]
+        noise = solve_triangular(own.chol, value, lower=True, check_finite=False)
+        centre = value - scale * noise
+        shifted = slope * centre
+        draw = (value + shift) / sd - shifted
+        low, high = own.steps.low[:, None] - shifted, own.steps.high[:, None] - shifted
+        at_low, at_high = edge_densities(low, high)
+        follows = points * np.exp(0.5 * (draw - high) * (draw + high))
+        both = follows + (1.0 - points) * np.exp(0.5 * (draw - low) * (draw + low))
+        bound = np.where(self._below[:, None], low, high)
+        self._kept = np.stack([noise, centre, bound, draw, at_high - at_low, both])
+        return at_high[self._both], follows[self._both]
 
 
 # The twisted sampler's log probability, differentiated along its own draws.

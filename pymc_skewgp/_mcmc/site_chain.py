@@ -17,7 +17,7 @@ from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian import escalation as policy
 from pymc_skewgp._gaussian.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.pairs import Pairs
-from pymc_skewgp._gaussian.twisted import TwistedProposal, twisted_draws
+from pymc_skewgp._gaussian.twisted import TwistedDraws, TwistedProposal
 from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._mcmc import site_target
@@ -557,7 +557,7 @@ class IndependenceMove:
         self.begin(None, rough=False)
         proposal = self._proposal
         n_new = max(self._n_proposals, 2) - (u is not None)
-        draws = twisted_draws(proposal, rng.random((proposal.n_dims, n_new)), compiled=True)
+        draws = TwistedDraws(proposal, rng.random((proposal.n_dims, n_new)), compiled=True)
         log_weights = _finite(draws.log_weights)
         if u is None:
             return Cloud(self, log_weights, draws.draw)

@@ -20,7 +20,7 @@ from pymc_skewgp._gaussian.escalation import (
     first_accepted,
 )
 from pymc_skewgp._gaussian.tempering import TemperedDraws
-from pymc_skewgp._gaussian.twisted import CompiledDraws, NumpyDraws, twist, twisted_draws
+from pymc_skewgp._gaussian.twisted import TwistedDraws, twist
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     log_mean_exp,
@@ -429,8 +429,9 @@ def on_sides(sides, n, relax=1.0):
 @pytest.mark.parametrize("relax", [1.0, 0.5])
 def test_compiled_draws_are_those_of_numpy(sides, relax):
     made = on_sides(sides, 35, relax)  # more than one block, and not a multiple of four
-    expected, found = NumpyDraws(*made), twisted_draws(*made, True)
-    assert isinstance(found, CompiledDraws)
+    expected, found = TwistedDraws(*made, False), TwistedDraws(*made, True)
+    assert found.compiled
+    np.testing.assert_allclose(found.draw(3), expected.draw(3), atol=1e-9)
     # Round-off of a recursion of 35 steps, and of differences of products.
     np.testing.assert_allclose(found.log_weights, expected.log_weights, atol=1e-10)
     weights = np.random.default_rng(1).dirichlet(np.ones(64))
@@ -441,4 +442,4 @@ def test_compiled_draws_are_those_of_numpy(sides, relax):
 
 @pytest.mark.parametrize("sides", ["both", "far"])
 def test_two_limits_or_a_far_tail_are_not_drawn_by_compiled_loops(sides):
-    assert isinstance(twisted_draws(*on_sides(sides, 6), True), NumpyDraws)
+    assert not TwistedDraws(*on_sides(sides, 6), True).compiled
