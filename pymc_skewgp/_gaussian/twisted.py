@@ -361,31 +361,15 @@ def twist_by_covariance(
 # :math:`\bar c_k`.
 
 
-class StepSums(NamedTuple):
-    """Sums over weighted draws, for each step; `_bar` is the derivative in what stands before it.
+class StepDerivatives(NamedTuple):
+    """Of the log mean weight, in what the steps are made of, in their order."""
 
-    Attributes
-    ----------
-    centre, square : ndarray, shape (n,)
-        Means of c and of its square.
-    cavity_bar, cavity_product : ndarray, shape (n,)
-        In the cavity's mean, and that times this mean.
-    sd_bar : ndarray, shape (n,)
-        In the cavity's deviation.
-    lower_bar, upper_bar : ndarray, shape (n,)
-        In the limits.
-    chol_bar : ndarray, shape (n, n)
-        In C as far as the conditional means have it, and on the diagonal the adjoint of e times e.
-    """
-
-    centre: FloatArray
-    square: FloatArray
-    cavity_bar: FloatArray
-    cavity_product: FloatArray
-    sd_bar: FloatArray
-    lower_bar: FloatArray
-    upper_bar: FloatArray
-    chol_bar: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    mean: FloatArray  # at fixed nu, that is with alpha = nu - tau mean
+    alpha: FloatArray  # G^-1 mean: what the proposal calls nu
+    tau: FloatArray  # at fixed alpha, mean and chol
+    chol: FloatArray
 
 
 class TwistedDraws:
@@ -441,35 +425,42 @@ class TwistedDraws:
         value = own.mean + kept[c.CENTRE, :, k] + self._of_steps[c.SCALE] * kept[c.NOISE, :, k]
         return _unordered(np.clip(value, own.lower, own.upper), own.order)
 
-    def sums(self, weights: FloatArray) -> StepSums:
+    def derivatives(self, weights: FloatArray) -> StepDerivatives:
         """Of draws with these weights, which sum to one."""
-        proposal, steps, both = self._proposal, self._proposal.steps, self._both
-        density, follows = (None, None) if self.compiled else self._keep()
-        chol, kept = proposal.chol, self._kept
-        columns = np.ascontiguousarray(chol.T)
+        own, both = self._proposal, self._both
+        upper = None if self.compiled else self._keep()
+        chol, tau, nu, kept = own.chol, own.tau, own.nu, self._kept
+        scale, columns = chol.diagonal(), np.ascontiguousarray(chol.T)
         centre_bar, sums = np.empty(kept.shape[1:]), np.empty((c.N_SUMS, kept.shape[1]))
-        given = columns, self._of_steps, proposal.tau, proposal.nu, weights, kept
-        c.sum_one_sided(*given, centre_bar, sums)
+        c.sum_one_sided(columns, self._of_steps, tau, nu, weights, kept, centre_bar, sums)
         sd_bar, limit_bar = sums[c.SD_BAR], sums[c.LIMIT_BAR]
         upper_bar = np.where(self._below, 0.0, limit_bar)
-        if density is not None and both.any():
+        if upper is not None and both.any():
+            density, follows = upper
             # The sums are those of lower limits, and of both in one: the upper ones by themselves.
             noise_bar = np.tril(chol, -1)[:, both].T @ centre_bar
-            upper_bar[both] = np.einsum("ij,ij->i", noise_bar, follows) / steps.scale[both]
-            upper_bar[both] += density @ weights / steps.sd[both]
-            sd_bar[both] -= steps.width[both] * upper_bar[both]
+            upper_bar[both] = np.einsum("ij,ij->i", noise_bar, follows) / scale[both]
+            upper_bar[both] += density @ weights / own.steps.sd[both]
+            sd_bar[both] -= own.steps.width[both] * upper_bar[both]
+        first, second, total, product = sums[[c.FIRST, c.SECOND, c.CAVITY_BAR, c.CAVITY_PRODUCT]]
+        var = scale**2
+        left = 1.0 - tau * var
+        sd = scale / np.sqrt(left)
+        quadratic = (tau * second - 2.0 * nu * first + nu**2 * var) / left
+        var_bar = nu**2 + quadratic * tau + tau + sd_bar / (sd * left)
+        var_bar += 2.0 * (tau * product - nu * total)
+        var_bar /= 2.0 * left
+        tau_bar = (second + var * (quadratic + 1.0 + 2.0 * product + sd_bar * sd)) / (2.0 * left)
+        nu_bar = (nu * var - first - var * total) / left
         chol_bar = np.tril(centre_bar @ kept[c.NOISE].T, -1)
-        chol_bar[np.diag_indices_from(chol_bar)] = sums[c.NOISE_PRODUCT]
-        return StepSums(
-            sums[c.FIRST],
-            sums[c.SECOND],
-            sums[c.CAVITY_BAR],
-            sums[c.CAVITY_PRODUCT],
-            sd_bar,
-            limit_bar - upper_bar,
-            upper_bar,
-            chol_bar,
+        chol_bar[np.diag_indices_from(chol_bar)] = (
+            2.0 * scale * var_bar - sums[c.NOISE_PRODUCT] / scale
         )
+        # log Z = -alpha'm/2 - log det(I + GT)/2, whose determinant is left to the caller.
+        alpha_bar = nu_bar - 0.5 * own.mean
+        mean_bar = -tau * alpha_bar - 0.5 * nu - limit_bar
+        lower_bar = limit_bar - upper_bar
+        return StepDerivatives(lower_bar, upper_bar, mean_bar, alpha_bar, tau_bar, chol_bar)
 
     def _keep(self) -> tuple[FloatArray, FloatArray]:
         """What the loops keep of their draws; of rows with two limits that of the upper one."""
@@ -522,7 +513,7 @@ def weight_gradient(
 ) -> WeightGradient:
     r"""Derivative of the log of the mean weight in the limits and the covariance.
 
-    With the adjoints of the steps, `StepSums`: :math:`\bar C = \bar c e'`, through
+    With the adjoints of the steps, `StepDerivatives`: :math:`\bar C = \bar c e'`, through
     :math:`C C' = S`, and :math:`\mathrm dS = S (G^{-1}\, \mathrm dG\, G^{-1} - \mathrm dT)\, S`,
     T being the sites' precisions.
 
@@ -550,7 +541,7 @@ def weight_gradient(
     """
     order, chol = proposal.order, proposal.chol
     log_weights = drawn.log_weights
-    steps = _steps(proposal, drawn.sums(normalized_weights(log_weights)))
+    steps = drawn.derivatives(normalized_weights(log_weights))
     # S S_bar S = C phi C', phi the lower triangle of C' C_bar with half its diagonal.
     phi = np.tril(chol.T @ steps.chol)
     phi[np.diag_indices_from(phi)] *= 0.5
@@ -582,43 +573,8 @@ def weight_gradient(
     return WeightGradient(value, lower, upper, symmetric(gradient))
 
 
-class _Steps(NamedTuple):
-    """Derivatives in what the steps are made of, in the order of the steps."""
-
-    lower: FloatArray
-    upper: FloatArray
-    mean: FloatArray  # at fixed nu, that is with alpha = nu - tau mean
-    alpha: FloatArray  # G^-1 mean: what the proposal calls nu
-    tau: FloatArray  # at fixed alpha, mean and chol
-    chol: FloatArray
-
-
-def _steps(proposal: TwistedProposal, sums: StepSums) -> _Steps:
-    chol, mean, tau, nu = proposal.chol, proposal.mean, proposal.tau, proposal.nu
-    scale = chol.diagonal()
-    var = scale**2
-    left = 1.0 - tau * var
-    sd = scale / np.sqrt(left)
-    first, second = sums.centre, sums.square
-    total, product, sd_bar = sums.cavity_bar, sums.cavity_product, sums.sd_bar
-    quadratic = (tau * second - 2.0 * nu * first + nu**2 * var) / left
-    var_bar = nu**2 + quadratic * tau + tau + sd_bar / (sd * left)
-    var_bar += 2.0 * (tau * product - nu * total)
-    var_bar /= 2.0 * left
-    tau_bar = (second + var * (quadratic + 1.0 + 2.0 * product + sd_bar * sd)) / (2.0 * left)
-    nu_bar = (nu * var - first - var * total) / left
-
-    chol_bar = sums.chol_bar
-    own = np.diag_indices_from(chol_bar)
-    chol_bar[own] = 2.0 * scale * var_bar - chol_bar[own] / scale
-    # log Z = -alpha'm/2 - log det(I + GT)/2, whose determinant is left to the caller.
-    alpha_bar = nu_bar - 0.5 * mean
-    mean_bar = -tau * alpha_bar - 0.5 * nu - sums.lower_bar - sums.upper_bar
-    return _Steps(sums.lower_bar, sums.upper_bar, mean_bar, alpha_bar, tau_bar, chol_bar)
-
-
 def _by_sites(
-    proposal: TwistedProposal, steps: _Steps, phi: FloatArray
+    proposal: TwistedProposal, steps: StepDerivatives, phi: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Derivatives in nu and tau of sites exp(nu w - tau w^2 / 2), w = u - mean, mean fixed."""
     chol = proposal.chol
