@@ -386,10 +386,7 @@ class LowRankCovariance:
     """
 
     def __init__(
-        self,
-        noise: FloatArray | RowNoise,
-        factor: FloatArray,
-        count: FloatArray | float = 1.0,
+        self, noise: FloatArray | RowNoise, factor: FloatArray, count: FloatArray | float = 1.0
     ) -> None:
         self.noise: RowNoise = IndependentNoise(noise) if isinstance(noise, np.ndarray) else noise
         self.factor, self.count = factor, count

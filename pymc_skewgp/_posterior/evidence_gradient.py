@@ -26,12 +26,7 @@ from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian, SiteLo
 from pymc_skewgp._gaussian.ep import EPResult, cavities, fit_ep
 from pymc_skewgp._gaussian.truncated import log_prob_rectangle, warn_of_error
 from pymc_skewgp._gaussian.univariate import Edges
-from pymc_skewgp._gaussian.weights import (
-    Estimate,
-    IntArray,
-    add_estimates,
-    normalized_weights,
-)
+from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates, normalized_weights
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior import site_evidence as beside

@@ -32,7 +32,7 @@ from pymc_skewgp._observations.likelihood import Likelihood, as_derivative, as_i
 from pymc_skewgp._observations.new_rows import NewRows, RowNumbers, as_new_rows
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._observations.weighted import Weighted
-from pymc_skewgp._posterior import automatic, conditioning, fits, output, prior_report
+from pymc_skewgp._posterior import automatic, conditioning, fits, output
 from pymc_skewgp._posterior import prior as priors
 from pymc_skewgp._posterior.features import EveryInput, finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import finite_rank_fit
@@ -94,7 +94,7 @@ def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> fits.FunctionFit:
 DataOfOneKind = tuple[ArrayLike, ArrayLike, Likelihood]
 
 
-class SkewGPPosterior(prior_report.ReportsPrior):
+class SkewGPPosterior(automatic.ReportsPrior):
     r"""Exact posterior of a latent function given data.
 
     Prior: f is a Gaussian process with mean m and kernel k, conditioned on its sign at s
