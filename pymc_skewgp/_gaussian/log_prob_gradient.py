@@ -273,7 +273,7 @@ def _by_twisted(
     sites = ep if ep.residual < tol else None
     order = _slow_order(ep)
 
-    def run(rung: escalation.Rung) -> tuple[Any, float]:
+    def run(rung: twisted.Rung) -> tuple[Any, float]:
         if fitted is not None and rung.relax == 1.0 and rung.power is None:
             proposal = twisted.twist_by_covariance(fitted, lower, upper, order)
         else:

@@ -65,7 +65,7 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True)
 class TwistedProposal:
-    """A sequential proposal for a truncated Gaussian; build it with `twist`.
+    """A sequential proposal for a truncated Gaussian; build it with `Rung.twist`.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ class TwistedProposal:
         if self.n_dims != self.order.size:
             raise ValueError(
                 "the weight of a point needs a proposal without a leading direction: build it "
-                "with twist(..., power=None)."
+                "with Rung(power=None)."
             )
         columns = (self.mean, self.lower, self.upper, self.chol.diagonal(), self.tau, self.nu)
         mean, lower, upper, scale, tau, nu = (x[:, None] for x in columns)
@@ -264,27 +264,12 @@ def _columns(rows: Sequence[FloatArray]) -> FloatArray:
     return np.ascontiguousarray(np.stack(rows, axis=-1))[..., None]
 
 
-def twist(
-    cov: Covariance,
-    ep: EPResult,
-    lower: FloatArray,
-    upper: FloatArray,
-    *,
-    relax: float = 1.0,
-    power: float | None = None,
-    least_divergence: float = 0.0,
-    order: IntArray | None = None,
-) -> TwistedProposal:
-    """Build the twisted proposal from EP's sites.
+@dataclass(frozen=True)
+class Rung:
+    """How wide a twisted proposal is, and the score of its run from which it is accepted.
 
-    Parameters
+    Attributes
     ----------
-    cov : Covariance
-        Covariance of the untruncated Gaussian.
-    ep : EPResult
-        Sites to twist with.
-    lower, upper : ndarray, shape (n,)
-        Limits.
     relax : float in (0, 1], default 1
         Power to which the sites are raised. Below 1 the proposal is wider than EP's Gaussian:
         fewer effective draws where EP is accurate, a bounded tail of weights where it is not.
@@ -297,51 +282,75 @@ def twist(
         No leading direction where its density is nearer than this to EP's Gaussian
         (`LeadingDirection.divergence`): there it only keeps the first coordinates from their exact
         conditionals.
-    order : ndarray of int, shape (n,), optional
-        Rows in the order in which to draw them. Default: the most informative first, which changes
-        with the covariance and the limits.
-
-    Returns
-    -------
-    TwistedProposal
+    accept : float
+        Score (a relative ESS, where nothing else is said) from which the rungs that follow are not
+        tried. Infinite by default: all rungs are tried, and the best one is taken.
     """
-    tau, nu = relax * ep.tau, relax * ep.nu
-    product = cov.site_product(tau, nu)
-    posterior = cov.site_covariance(tau)
-    if order is None:
-        # The share of a row's variance that its own site takes: how much the restriction says.
-        order = np.argsort(-ep.tau * ep.variance, kind="stable")
-    # Measured from the Gaussian's mean m = G alpha, u = m + w, its density is N(m; 0, G) times
-    # exp(-alpha'w - w'G^-1 w / 2), and sites exp(-tau w^2/2 + alpha w) make it N(w; 0, S). Sites
-    # in u would bring terms in tau m^2, whose cancellation costs nats where m is many deviations.
-    mean, nu = cov.multiply(product.weights), product.weights
-    log_constant = -0.5 * float(nu @ mean) - 0.5 * product.log_det
-    mean, tau, nu = mean[order], tau[order], nu[order]
-    low, high = lower[order], upper[order]
-    posterior = posterior[np.ix_(order, order)]
-    direction = first = None
-    if power is not None:
-        gaussian = tabulated.SiteGaussian(order, mean, posterior, tau, nu, low, high)
-        direction = tabulated.leading_direction(cov, gaussian)
-    if power is not None and direction is not None and direction.divergence >= least_divergence:
-        first = direction.density.flattened(power)
-        row = direction.row
-        posterior = np.block(
-            [[np.array([[direction.variance]]), row[None]], [row[:, None], posterior]]
-        )
-        mean = np.append(direction.mean, mean)
-        tau, nu = np.append(0.0, tau), np.append(0.0, nu)
-        low, high = np.append(-np.inf, low), np.append(np.inf, high)
-    chol, _ = linalg.cholesky("the posterior covariance", posterior)
-    return TwistedProposal(
-        order, np.ascontiguousarray(chol), mean, tau, nu, low, high, log_constant, first, direction
-    )
+
+    relax: float = 1.0
+    power: float | None = None
+    least_divergence: float = 0.0
+    accept: float = np.inf
+
+    def twist(
+        self,
+        cov: Covariance,
+        ep: EPResult,
+        lower: FloatArray,
+        upper: FloatArray,
+        order: IntArray | None = None,
+    ) -> TwistedProposal:
+        """The proposal from EP's sites.
+
+        Parameters
+        ----------
+        cov : Covariance
+            Covariance of the untruncated Gaussian.
+        ep : EPResult
+            Sites to twist with.
+        lower, upper : ndarray, shape (n,)
+            Limits.
+        order : ndarray of int, shape (n,), optional
+            Rows in the order in which to draw them. Default: the most informative first, which
+            changes with the covariance and the limits.
+        """
+        tau, nu = self.relax * ep.tau, self.relax * ep.nu
+        product = cov.site_product(tau, nu)
+        posterior = cov.site_covariance(tau)
+        if order is None:
+            # The share of a row's variance that its own site takes: how much the restriction says.
+            order = np.argsort(-ep.tau * ep.variance, kind="stable")
+        # Measured from the Gaussian's mean m = G alpha, u = m + w, its density is N(m; 0, G) times
+        # exp(-alpha'w - w'G^-1 w / 2), and sites exp(-tau w^2/2 + alpha w) make it N(w; 0, S).
+        # Sites in u would bring terms in tau m^2, whose cancellation costs nats where m is many
+        # deviations.
+        mean, nu = cov.multiply(product.weights), product.weights
+        log_constant = -0.5 * float(nu @ mean) - 0.5 * product.log_det
+        mean, tau, nu = mean[order], tau[order], nu[order]
+        low, high = lower[order], upper[order]
+        posterior = posterior[np.ix_(order, order)]
+        direction, first, power = None, None, self.power
+        if power is not None:
+            gaussian = tabulated.SiteGaussian(order, mean, posterior, tau, nu, low, high)
+            direction = tabulated.leading_direction(cov, gaussian)
+        least = self.least_divergence
+        if power is not None and direction is not None and direction.divergence >= least:
+            first, row = direction.density.flattened(power), direction.row
+            posterior = np.block(
+                [[np.array([[direction.variance]]), row[None]], [row[:, None], posterior]]
+            )
+            mean = np.append(direction.mean, mean)
+            tau, nu = np.append(0.0, tau), np.append(0.0, nu)
+            low, high = np.append(-np.inf, low), np.append(np.inf, high)
+        chol, _ = linalg.cholesky("the posterior covariance", posterior)
+        sites = mean, tau, nu, low, high, log_constant
+        return TwistedProposal(order, np.ascontiguousarray(chol), *sites, first, direction)
 
 
 def twist_by_covariance(
     found: DenseEP, lower: FloatArray, upper: FloatArray, order: IntArray | None = None
 ) -> TwistedProposal:
-    """As `twist`, no leading direction, with nothing but a factor computed again."""
+    """As `Rung.twist`, no leading direction, with nothing but a factor computed again."""
     ep = found.ep
     if order is None:
         order = np.argsort(-ep.tau * ep.variance, kind="stable")

@@ -47,6 +47,7 @@ from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient
 from pymc_skewgp._gaussian.modes import Target
 from pymc_skewgp._gaussian.pairs import PairProposal, pair_proposal
 from pymc_skewgp._gaussian.truncated import TruncatedDraws
+from pymc_skewgp._gaussian.twisted import Rung
 from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.sites import SitesGiven, support_jumps
@@ -177,7 +178,7 @@ class SiteDraws:
         cov: WithSites,
         rows: RowsBeside | None,
         tol: float,
-        rung: escalation.Rung = escalation.DEFAULT.first,
+        rung: Rung = escalation.DEFAULT.first,
         *,
         log_concave: bool = False,
     ) -> None:
