@@ -563,7 +563,11 @@ def weight_gradient(
     value = log_mean_exp(log_weights)
     lower, upper = _unordered(steps.lower, order), _unordered(steps.upper, order)
     if ep is not None:
-        by_nu, by_tau = (_unordered(x, order) for x in _by_sites(proposal, steps, phi))
+        # In sites exp(nu w - tau w^2 / 2), w = u - mean, the mean fixed: dS = -S dT S, and
+        # d log det(I + G T) = tr(S dT).
+        by_nu = _unordered(steps.alpha + chol @ (chol.T @ steps.mean), order)
+        taken = np.einsum("ij,ij->i", chol @ phi + 0.5 * chol, chol)
+        by_tau = _unordered(steps.tau - taken, order)
         if relax == 1.0:
             posterior = np.empty_like(chol)
             posterior[np.ix_(order, order)] = chol @ chol.T
@@ -580,17 +584,6 @@ def weight_gradient(
             gradient += (inverse * motion.variance) @ inverse.T
             lower, upper, value = lower + motion.lower, upper + motion.upper, value + motion.value
     return WeightGradient(value, lower, upper, symmetric(gradient))
-
-
-def _by_sites(
-    proposal: TwistedProposal, steps: StepDerivatives, phi: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Derivatives in nu and tau of sites exp(nu w - tau w^2 / 2), w = u - mean, mean fixed."""
-    chol = proposal.chol
-    by_nu = steps.alpha + chol @ (chol.T @ steps.mean)
-    # dS = -S dT S, and d log det(I + G T) = tr(S dT).
-    by_tau = steps.tau - np.einsum("ij,ij->i", chol @ phi + 0.5 * chol, chol)
-    return by_nu, by_tau
 
 
 def _unordered(x: FloatArray, order: IntArray) -> FloatArray:

@@ -274,28 +274,16 @@ def _draw_between(
         lower = other * survival(-start) + share * survival(-end)
         z[left] = ndtri(np.maximum(lower, 1e-300))
     z = np.minimum(np.maximum(z, np.nextafter(p, np.inf)), np.nextafter(q, -np.inf))
-    return np.where(flip, -z, z), _log_mass_between(a, b, width, p, high - low, high)
-
-
-def _log_mass_between(
-    a: FloatArray,
-    b: FloatArray,
-    width: ArrayLike | None,
-    p: FloatArray,
-    mass: FloatArray,
-    high: FloatArray,
-) -> FloatArray:
-    """Log of `mass`, a difference from `high`, and `log_ndtr_interval` where that lost digits."""
-    lost = ~(mass > _LEAST_SHARE * high) | (p > _TAIL_DRAW)
-    if not lost.any():
-        return np.asarray(np.log(mass))
+    # `log_ndtr_interval` where the difference has lost digits.
+    lost = ~(high - low > _LEAST_SHARE * high) | (p > _TAIL_DRAW)
     with np.errstate(divide="ignore"):
-        log_mass = np.log(np.maximum(mass, 0.0))
-    lost, a, b = np.broadcast_arrays(lost, a, b)
-    known = None if width is None else np.broadcast_to(width, lost.shape)[lost]
-    log_mass = np.array(np.broadcast_to(log_mass, lost.shape))
-    log_mass[lost] = log_ndtr_interval(a[lost], b[lost], known)
-    return log_mass
+        log_mass = np.asarray(np.log(np.maximum(high - low, 0.0)))
+    if lost.any():
+        lost, a, b = np.broadcast_arrays(lost, a, b)
+        known = None if width is None else np.broadcast_to(width, lost.shape)[lost]
+        log_mass = np.array(np.broadcast_to(log_mass, lost.shape))
+        log_mass[lost] = log_ndtr_interval(a[lost], b[lost], known)
+    return np.where(flip, -z, z), log_mass
 
 
 def _log_survival_drop(p: FloatArray, t: FloatArray) -> FloatArray:

@@ -31,7 +31,7 @@ from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior import site_evidence as beside
 from pymc_skewgp._sun.parameters import round_off_effect
-from pymc_skewgp._validation import FloatArray, Seed, as_generator
+from pymc_skewgp._validation import FloatArray, as_generator
 
 # What a log evidence is a function of: Gaussian rows that are points or intervals.
 #
@@ -337,17 +337,6 @@ def _of_kinds(
     )
 
 
-def interval_estimate(rows: Rows, n_draws: int, random_seed: Seed) -> Estimate:
-    """Log probability with its standard error, no gradient."""
-    if rows.are_alike() and not rows.rows_are_better:
-        found = rows.draws.sampler.members(-(-n_draws // 2), as_generator(random_seed)).log_prob
-        assert found is not None
-        warn_of_error(found, escalation.DEFAULT.largest_se)
-        return found
-    single, _ = rows.single()
-    return log_prob_rectangle(single.cov, single.lower, single.upper, n_draws, None, random_seed)
-
-
 def log_prob_by_ep(
     rows: Rows, tol: float, max_sweeps: int = 200, start: EPResult | None = None
 ) -> tuple[gradients.LogProbGradient, EPResult]:
@@ -620,10 +609,17 @@ def evidence_estimate(
     if not _round_off(terms) <= escalation.LARGEST_EFFECT:
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
     rows = Intervals(terms)
-    if sites is None:
-        joint = interval_estimate(rows, n_draws, random_seed)
+    single, rng = rows.single()[0], as_generator(random_seed)
+    if sites is not None:
+        joint = beside.pairs_of(single, sites).sampler.members(n_draws, rng).log_prob
+    elif rows.are_alike() and not rows.rows_are_better:
+        joint = rows.draws.sampler.members(-(-n_draws // 2), rng).log_prob
+        assert joint is not None
+        warn_of_error(joint, escalation.DEFAULT.largest_se)
     else:
-        joint = beside.sites_estimate(rows.single()[0], sites, n_draws, random_seed)
+        limits = single.lower, single.upper
+        joint = log_prob_rectangle(single.cov, *limits, n_draws, None, random_seed)
+    assert joint is not None
     known = rows.log_density + float(terms.log_constant)
     if not terms.prior_lower.size:
         return joint._replace(value=joint.value + known)

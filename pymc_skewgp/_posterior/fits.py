@@ -249,10 +249,6 @@ class FunctionFit:
         value, std_error, _, _ = w.add_estimates(self.conditioning.log_density, joint, signs)
         return joint._replace(value=value, std_error=std_error)
 
-    def prior_log_prob(self, n_draws: int) -> w.Estimate:
-        """Log probability of the signs at the pseudo-points, before any data."""
-        return priors.log_prob_of_signs(self._prior, self.n_functions, n_draws)
-
     def regression(
         self, new: FloatArray | None, *, joint: bool = False, derivative: Derivative | None = None
     ) -> Regression:
@@ -309,7 +305,8 @@ class FunctionFit:
         """Joint draws of f at t new points, shape (chains, draws, t K)."""
         assert covariance is not None
         latent, chosen = self.equal_draws(shape, "twisted", rng)
-        units = priors.function_units(self._prior, covariance.shape[0])
+        sd = np.sqrt(priors.between_functions(self._prior, self.n_functions).diagonal())
+        units = np.tile(sd, covariance.shape[0] // sd.size)
         factor = units[:, None] * linalg.low_rank_factor(covariance / units / units[:, None])
         f = regression.centre[:, None] + (latent.draws[chosen.ravel()] @ regression.solved).T
         f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))

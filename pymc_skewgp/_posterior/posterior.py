@@ -29,8 +29,9 @@ from pymc_skewgp._limits import (
 from pymc_skewgp._observations.binary import BernoulliLogit, BernoulliProbit
 from pymc_skewgp._observations.comparisons import pair_probability
 from pymc_skewgp._observations.likelihood import Likelihood, as_derivative, as_inputs, as_phase
-from pymc_skewgp._observations.new_rows import NewRows, RowNumbers, as_new_rows
+from pymc_skewgp._observations.new_rows import as_new_rows
 from pymc_skewgp._observations.probability import Probability
+from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._observations.weighted import Weighted
 from pymc_skewgp._posterior import automatic, conditioning, fits, output
 from pymc_skewgp._posterior import prior as priors
@@ -70,7 +71,9 @@ MOST_DENSE_ROWS = 5000
 
 def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> fits.FunctionFit:
     """Rows, or sites, under the prior as it is; many rows under an approximated one in blocks."""
-    several = priors.are_of_several(sets)
+    several = any(
+        isinstance(x.likelihood, SiteLikelihood) and x.values.n_functions > 1 for x in sets
+    )
     if several and prior.approximation is None:
         prior = replace(prior, approximation=EveryInput())
     if prior.approximation is not None:
@@ -501,7 +504,8 @@ class SkewGPPosterior(automatic.ReportsPrior):
             Where it is about several functions, f has a dimension more. Group
             ``predictions_constant_data``: ``X``.
         """
-        new = self._new_rows(Xnew, of_rows)
+        kinds, k = [data.likelihood for data in self._sets], priors.n_functions(self._sets)
+        new = as_new_rows(self._sets[0].as_inputs("Xnew", Xnew), kinds, k, of_rows)
         probs = output.as_probabilities(quantiles)
         draws, chains = check.as_count("draws", draws, 0), check.as_count("chains", chains)
         refuse_large(draws, chains, new.size * self._fit.n_functions)
@@ -516,11 +520,6 @@ class SkewGPPosterior(automatic.ReportsPrior):
             return output.predictions_tree(
                 self._sets, new, marginals, f, probs, rng, self._attributes(latent)
             )
-
-    def _new_rows(self, Xnew: ArrayLike, own: RowNumbers) -> NewRows:
-        kinds = [data.likelihood for data in self._sets]
-        k = priors.n_functions(self._sets)
-        return as_new_rows(self._sets[0].as_inputs("Xnew", Xnew), kinds, k, own)
 
     def probability(self, Xnew: ArrayLike) -> Probability:
         r"""Probability of a label 1 at new points, and nothing else: `predict` without its moments.
@@ -725,7 +724,7 @@ class SkewGPPosterior(automatic.ReportsPrior):
     @cached_property
     def _prior_log_prob(self) -> Estimate:
         """Log probability of the signs at the pseudo-points."""
-        return self._fit.prior_log_prob(self._n_draws)
+        return priors.log_prob_of_signs(self._prior, self._fit.n_functions, self._n_draws)
 
     def _attributes(self, latent: TruncatedDraws) -> dict[str, Any]:
         """How draws were made, under what, and what that loses where it is known."""
