@@ -249,6 +249,10 @@ class FunctionFit:
         value, std_error, _, _ = w.add_estimates(self.conditioning.log_density, joint, signs)
         return joint._replace(value=value, std_error=std_error)
 
+    def prior_log_prob(self, n_draws: int) -> w.Estimate:
+        """Log probability of the signs at the pseudo-points, before any data."""
+        return priors.log_prob_of_signs(self._prior, self.n_functions, n_draws)
+
     def regression(
         self, new: FloatArray | None, *, joint: bool = False, derivative: Derivative | None = None
     ) -> Regression:

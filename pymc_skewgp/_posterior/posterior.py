@@ -724,7 +724,7 @@ class SkewGPPosterior(automatic.ReportsPrior):
     @cached_property
     def _prior_log_prob(self) -> Estimate:
         """Log probability of the signs at the pseudo-points."""
-        return priors.log_prob_of_signs(self._prior, self._fit.n_functions, self._n_draws)
+        return self._fit.prior_log_prob(self._n_draws)
 
     def _attributes(self, latent: TruncatedDraws) -> dict[str, Any]:
         """How draws were made, under what, and what that loses where it is known."""
