@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 
+from pymc_skewgp._diagnostics.approximations import ep_posterior, laplace_posterior
 from pymc_skewgp._gaussian.linalg import low_rank_factor
 from pymc_skewgp._observations.probability import win_probabilities
-from pymc_skewgp._posterior.gaussian_posterior import ep_posterior, laplace_posterior
 from pymc_skewgp._posterior.output import LatentMarginals
 
 METHODS = {"EP": ep_posterior, "Laplace": laplace_posterior}

@@ -13,7 +13,7 @@ import pymc as pm
 from scipy.optimize import minimize
 
 import pymc_skewgp as sg
-from pymc_skewgp._posterior.gaussian_posterior import ep_posterior, laplace_posterior
+from pymc_skewgp._diagnostics.approximations import ep_posterior, laplace_posterior
 
 RANDOM_SEED = 8927
 # Standard deviation and lengthscale that Rasmussen & Williams have by Laplace's evidence.

@@ -14,7 +14,7 @@ from gaussian_forecasts import summaries
 from runner import append_rows, machine, read_rows
 
 import pymc_skewgp as sg
-from pymc_skewgp._posterior.gaussian_posterior import ep_posterior, laplace_posterior
+from pymc_skewgp._diagnostics.approximations import ep_posterior, laplace_posterior
 
 N, SEED = 200, 8927
 PREDICTORS, SHARES = (10, 50, 200, 1200), (0.15, 0.5, 0.85)

@@ -5,11 +5,10 @@ from typing import Any
 
 from pymc_skewgp import approximations, cov, likelihoods
 from pymc_skewgp._diagnostics.approximations import Approximation, Problem
-from pymc_skewgp._diagnostics.comparison import Comparison, compare_approximations
+from pymc_skewgp._diagnostics.comparison import Comparison, compare_approximations, sbc
 from pymc_skewgp._diagnostics.explain import Explanation, explain
 from pymc_skewgp._diagnostics.measures import coverage, posterior_skewness
 from pymc_skewgp._diagnostics.model_comparison import compare
-from pymc_skewgp._diagnostics.sbc import sbc
 from pymc_skewgp._errors import (
     ApproximationError,
     BoundaryOptimumWarning,
@@ -67,12 +66,13 @@ from pymc_skewgp._observations.likelihood import Moments
 from pymc_skewgp._observations.probability import Probability
 from pymc_skewgp._plots.densities import plot_slice_density, plot_sun_density
 from pymc_skewgp._plots.latent import (
+    plot_coverage,
     plot_latent_band,
     plot_prior_draws,
     plot_prior_report,
     plot_second_order,
+    plot_skewness,
 )
-from pymc_skewgp._plots.skewness import plot_coverage, plot_skewness
 from pymc_skewgp._posterior.dask_blocks import rows_on
 from pymc_skewgp._posterior.distributed_posterior import DistributedPosterior
 from pymc_skewgp._posterior.output import LatentMarginals

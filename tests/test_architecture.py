@@ -209,7 +209,7 @@ MAX_PARAMETERS = 8
 # What users call takes its many options by name, as in NumPy, PyMC and ArviZ. Each with its reason.
 PUBLIC = {
     "_diagnostics.comparison:compare_approximations": "a whole comparison in one call",
-    "_diagnostics.sbc:sbc": "a whole calibration in one call",
+    "_diagnostics.comparison:sbc": "a whole calibration in one call",
     "_learn.hyperparameters:find_hyperparameters": "a whole search in one call",
     "_learn.integrate:integrate": "a whole integral in one call",
     "_learn.predict:predict": "every result, and what it may lack",
@@ -219,7 +219,7 @@ PUBLIC = {
     "_model.gp.skewgp:SkewGP.sample_latent": "a trace, data, and how to draw",
     "_plots.densities:plot_slice_density": "what is drawn, each part with its switch",
     "_plots.latent:plot_latent_band": "what is drawn, each part with its switch",
-    "_plots.skewness:plot_skewness": "what is drawn, each part with its switch",
+    "_plots.latent:plot_skewness": "what is drawn, each part with its switch",
     "_posterior.posterior:SkewGPPosterior.__init__": "a prior, its data, and how to draw",
 }
 

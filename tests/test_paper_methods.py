@@ -12,7 +12,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import pymc_skewgp as sg
-from pymc_skewgp._posterior.gaussian_posterior import ep_posterior
+from pymc_skewgp._diagnostics.approximations import ep_posterior
 
 ROOT = Path(__file__).resolve().parents[1]
 RNG = np.random.default_rng(5)

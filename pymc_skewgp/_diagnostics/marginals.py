@@ -15,14 +15,8 @@ from xarray import DataArray, Dataset, DataTree
 
 from pymc_skewgp._observations.likelihood import Moments
 from pymc_skewgp._observations.probability import Probability
-from pymc_skewgp._posterior.output import (
-    FEW_DRAWS,
-    LatentMarginals,
-    as_columns,
-    mean_error,
-    no_error,
-    summary_of_draws,
-)
+from pymc_skewgp._posterior import output
+from pymc_skewgp._posterior.output import LatentMarginals
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray, as_generator, as_real_array
 
@@ -49,7 +43,7 @@ class DrawnMarginals:
     def ess(self) -> FloatArray:
         """Bulk effective sample size of each point."""
         n_chains, n_draws, t = self.draws.shape
-        if n_draws < FEW_DRAWS:
+        if n_draws < output.FEW_DRAWS:
             return np.full(t, float(n_chains * n_draws))
         from arviz_stats.base import array_stats  # a second of import
 
@@ -60,13 +54,15 @@ class DrawnMarginals:
     @cached_property
     def moments(self) -> Moments:
         """Mean, standard deviation and skewness, shape (t,) each."""
-        found = summary_of_draws("f", self.draws, np.zeros(0), skewness=True, error=no_error)
+        found = output.summary_of_draws(
+            "f", self.draws, np.zeros(0), skewness=True, error=output.no_error
+        )
         return Moments(*(found[f"f_{name}"] for name in Moments._fields))
 
     @cached_property
     def moment_errors(self) -> Moments:
         """Monte Carlo standard errors of `moments`, by their influence functions."""
-        found = summary_of_draws("f", self.draws, np.zeros(0), skewness=True)
+        found = output.summary_of_draws("f", self.draws, np.zeros(0), skewness=True)
         return Moments(*(found[f"f_{name}_se"] for name in Moments._fields))
 
     def quantile(self, probs: ArrayLike) -> FloatArray:
@@ -80,14 +76,14 @@ class DrawnMarginals:
 
     def cdf(self, values: ArrayLike) -> Probability:
         """P(f <= value), for values of shape (..., t)."""
-        rows, shape = as_columns(values, self.size)
+        rows, shape = output.as_columns(values, self.size)
         found = [self._share(self.draws <= row) for row in rows]
         value, error = (np.array(part).reshape(shape) for part in zip(*found, strict=True))
         return Probability(value, error)
 
     def cdf_values(self, values: ArrayLike) -> FloatArray:
         """Values of `cdf` alone: the errors are what takes time."""
-        rows, shape = as_columns(values, self.size)
+        rows, shape = output.as_columns(values, self.size)
         ordered = np.sort(self.draws.reshape(-1, self.size), axis=0)
         columns = [np.searchsorted(ordered[:, i], rows[:, i], "right") for i in range(self.size)]
         return np.stack(columns, axis=-1).reshape(shape) / ordered.shape[0]
@@ -96,7 +92,7 @@ class DrawnMarginals:
         """Density of f at values of shape (..., t), by a Gaussian kernel estimate."""
         from scipy.stats import gaussian_kde  # slow to import
 
-        rows, shape = as_columns(values, self.size)
+        rows, shape = output.as_columns(values, self.size)
         flat = self.draws.reshape(-1, self.size)
         columns = [gaussian_kde(flat[:, i])(rows[:, i]) for i in range(self.size)]
         return np.stack(columns, axis=-1).reshape(shape)
@@ -107,7 +103,7 @@ class DrawnMarginals:
 
     def _share(self, values: Any) -> Probability:
         values = np.asarray(values, dtype=float)
-        return Probability(values.mean(axis=(0, 1)), mean_error(values))
+        return Probability(values.mean(axis=(0, 1)), output.mean_error(values))
 
 
 # What is known of f at each of t points by itself.

@@ -11,14 +11,8 @@ from xarray import DataTree
 
 from pymc_skewgp._errors import ComparisonWarning, warn
 from pymc_skewgp._gaussian.weights import UNRELIABLE_K
-from pymc_skewgp._learn.problem import (
-    FRACTIONAL,
-    HyperparameterFit,
-    Observed,
-    TrainingData,
-    names_of_likelihoods,
-    observed_values,
-)
+from pymc_skewgp._learn import problem
+from pymc_skewgp._learn.problem import HyperparameterFit
 from pymc_skewgp._limits import progress, stage, steps
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
 from pymc_skewgp._validation import FloatArray
@@ -194,7 +188,8 @@ def _evidence(name: str, result: Any) -> Evidence:
         value, error, _, k = result.log_marginal_likelihood
         values = [np.ravel(x.y) for x in result._sets if x.likelihood.has_data]
         fractional = any(
-            FRACTIONAL in names_of_likelihoods(x.X, x.y, x.likelihood) for x in result._sets
+            problem.FRACTIONAL in problem.names_of_likelihoods(x.X, x.y, x.likelihood)
+            for x in result._sets
         )
         return Evidence(value, error, k, sum(x.size for x in values), _ordered(values), fractional)
     if isinstance(result, HyperparameterFit):
@@ -205,9 +200,9 @@ def _evidence(name: str, result: Any) -> Evidence:
             )
         value, error, _, k = result.log_marginal_likelihood
         improper, n = ", ".join(result.improper_priors), result.n_observed
-        of = n.of if isinstance(n, Observed) else None
-        known = None if of is None else _ordered([np.ravel(y) for y in observed_values(of)])
-        fractional = of is not None and FRACTIONAL in _likelihoods(of)
+        of = n.of if isinstance(n, problem.Observed) else None
+        known = None if of is None else _ordered([np.ravel(y) for y in problem.observed_values(of)])
+        fractional = of is not None and problem.FRACTIONAL in _likelihoods(of)
         return Evidence(value, error, k, int(n), known, fractional, improper, True)
     if not isinstance(result, DataTree):
         raise TypeError(
@@ -222,14 +217,16 @@ def _evidence(name: str, result: Any) -> Evidence:
     values = [np.ravel(x.to_numpy()) for x in data.values()]
     numbers = float(attrs[kind]), float(attrs[f"{kind}_se"])
     k = max(float(attrs.get(x, -np.inf)) for x in ("pareto_k", "pareto_k_exact"))
-    fractional = FRACTIONAL in str(attrs.get("likelihood", ""))
+    fractional = problem.FRACTIONAL in str(attrs.get("likelihood", ""))
     improper = str(attrs.get("improper_priors", ""))
     n = sum(x.size for x in values)
     return Evidence(*numbers, k, n, _ordered(values), fractional, improper)
 
 
-def _likelihoods(of: TrainingData) -> str:
-    return "" if of.X is None else names_of_likelihoods(of.X, of.y, of.likelihood, of.weights)
+def _likelihoods(of: problem.TrainingData) -> str:
+    return (
+        "" if of.X is None else problem.names_of_likelihoods(of.X, of.y, of.likelihood, of.weights)
+    )
 
 
 def _ordered(values: list[Any]) -> FloatArray | None:

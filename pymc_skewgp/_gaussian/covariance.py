@@ -33,14 +33,15 @@ class SiteProduct(NamedTuple):
 # Noise of rows, independent or shared in small blocks, and what Gaussian sites leave of it.
 #
 # Sites of precisions T shrink a noise covariance S to (S^-1 + T)^-1 = Q S with Q = (I + S T)^-1,
-# row by row or block by block. Written so, S may be singular.
+# row by row or block by block. Written so, S may be singular. S, Q, Q S and T Q are matrices of one
+# form.
 
 # Of a row's variance: blocks with a smaller squared pivot lose digits when they are inverted.
 _LEAST_PIVOT = 1e-6
 
 
 class IndependentNoise:
-    """Each row has noise of its own.
+    """Each row has noise of its own, or what sites make of it: a diagonal matrix.
 
     Parameters
     ----------
@@ -51,61 +52,35 @@ class IndependentNoise:
     def __init__(self, variances: FloatArray) -> None:
         self.variances = variances
 
-    def conditional_variances(self) -> FloatArray:
-        """Variance of the noise of each row given that of all others."""
-        return self.variances
-
     def multiply(self, x: FloatArray) -> FloatArray:
         """S x."""
-        return _scaled(self.variances, x)
+        return self.variances * x if x.ndim == 1 else self.variances[:, None] * x
 
-    def solve(self, x: FloatArray) -> FloatArray:
-        """S^-1 x; 0 in rows without noise."""
+    def back(self, x: FloatArray) -> FloatArray:
+        """S' x."""
+        return self.multiply(x)
+
+    def inverse(self) -> "IndependentNoise":
+        """S^-1; 0 in rows without noise."""
         noisy = self.variances > 0
-        return _scaled(np.where(noisy, 1.0 / np.where(noisy, self.variances, 1.0), 0.0), x)
+        return IndependentNoise(np.where(noisy, 1.0 / np.where(noisy, self.variances, 1.0), 0.0))
+
+    def log_det(self, count: FloatArray | float = 1.0) -> float:
+        """Log of the determinant, each row standing for so many."""
+        return float((count * np.log(self.variances)).sum())
 
     def add_to(self, matrix: FloatArray) -> None:
         """Add S to `matrix`, in place."""
         matrix[np.diag_indices_from(matrix)] += self.variances
 
-    def shrunk(self, tau: FloatArray) -> "ShrunkIndependentNoise":
-        """Under sites of precisions `tau`."""
-        return ShrunkIndependentNoise(self.variances, 1.0 / (1.0 + tau * self.variances))
+    def scaled(self, tau: FloatArray) -> "IndependentNoise":
+        """T S, which is symmetric."""
+        return IndependentNoise(tau * self.variances)
 
-
-class ShrunkIndependentNoise(NamedTuple):
-    """Independent noise under Gaussian sites: Q is the diagonal matrix of `share`."""
-
-    noise: FloatArray
-    share: FloatArray
-
-    def log_det(self, count: FloatArray | float = 1.0) -> float:
-        """Of Q, each row standing for so many."""
-        return float((count * np.log(self.share)).sum())
-
-    def of(self, x: FloatArray) -> FloatArray:
-        """Q x."""
-        return _scaled(self.share, x)
-
-    def back(self, x: FloatArray) -> FloatArray:
-        """Q' x."""
-        return self.share * x
-
-    def covariance_of(self, x: FloatArray) -> FloatArray:
-        """Q S x."""
-        return self.variances() * x
-
-    def variances(self) -> FloatArray:
-        """Diagonal of Q S."""
-        return self.noise * self.share
-
-    def add_covariance(self, matrix: FloatArray) -> None:
-        """Add Q S to `matrix`, in place."""
-        matrix[np.diag_indices_from(matrix)] += self.variances()
-
-    def add_precision(self, matrix: FloatArray, tau: FloatArray) -> None:
-        """Add T Q to `matrix`, in place."""
-        matrix[np.diag_indices_from(matrix)] += tau * self.share
+    def shrunk(self, tau: FloatArray) -> "tuple[IndependentNoise, IndependentNoise]":
+        """Q and Q S under sites of precisions `tau`."""
+        share = 1.0 / (1.0 + tau * self.variances)
+        return IndependentNoise(share), IndependentNoise(self.variances * share)
 
 
 class BlockNoise:
@@ -116,16 +91,24 @@ class BlockNoise:
 
     Parameters
     ----------
-    rows : sequence of ndarray of int, shape (b, k)
+    rows : sequence of ndarray of int, shape (b, k), or BlockLayout
         The rows of b blocks of k each, an array for each k; every row is in one block.
     covariances : sequence of ndarray, shape (b, k, k)
         S of these blocks: positive definite, or 0 for a block of one row without noise.
     """
 
-    def __init__(self, rows: Sequence[IntArray], covariances: Sequence[FloatArray]) -> None:
-        self._layout, self._blocks = BlockLayout.of(rows), tuple(covariances)
-        self._matrix = self._layout.matrix(self._blocks)
-        self.variances: FloatArray = self._matrix.diagonal()
+    def __init__(
+        self, rows: "Sequence[IntArray] | BlockLayout", covariances: Sequence[FloatArray]
+    ) -> None:
+        self._layout = rows if isinstance(rows, BlockLayout) else BlockLayout.of(rows)
+        self._blocks = tuple(covariances)
+        self.variances = np.empty(self._layout.n_rows)
+        for own, S in zip(self._layout.rows, self._blocks, strict=True):
+            self.variances[own] = _diagonals(S)
+
+    @cached_property
+    def _matrix(self) -> Any:
+        return self._layout.matrix(self._blocks)
 
     @property
     def well_conditioned(self) -> bool:
@@ -139,89 +122,43 @@ class BlockNoise:
             for L, S in zip(roots, self._blocks, strict=True)
         )
 
-    def conditional_variances(self) -> FloatArray:
-        """Variance of the noise of each row given that of all others."""
-        diagonal = self._inverse().diagonal()
-        noisy = diagonal > 0
-        return np.where(noisy, 1.0 / np.where(noisy, diagonal, 1.0), 0.0)
-
     def multiply(self, x: FloatArray) -> FloatArray:
         """S x."""
         return np.asarray(self._matrix @ x)
 
-    def solve(self, x: FloatArray) -> FloatArray:
-        """S^-1 x; 0 in rows without noise."""
-        return np.asarray(self._inverse() @ x)
+    def back(self, x: FloatArray) -> FloatArray:
+        """S' x."""
+        return np.asarray(self._matrix.T @ x)
+
+    def inverse(self) -> "BlockNoise":
+        """S^-1; 0 in rows without noise."""
+        return BlockNoise(self._layout, [_where_noisy(np.linalg.inv, S) for S in self._blocks])
+
+    def log_det(self, count: FloatArray | float = 1.0) -> float:
+        """Log of the determinant; each row stands for itself."""
+        return sum(float(np.linalg.slogdet(S)[1].sum()) for S in self._blocks)
 
     def add_to(self, matrix: FloatArray) -> None:
         """Add S to `matrix`, in place."""
         self._layout.add(self._blocks, matrix)
 
-    def shrunk(self, tau: FloatArray) -> "ShrunkBlockNoise":
-        """Under sites of precisions `tau`."""
+    def scaled(self, tau: FloatArray) -> "BlockNoise":
+        """T S, which is symmetric."""
+        pairs = zip(self._layout.rows, self._blocks, strict=True)
+        return BlockNoise(self._layout, [_symmetric(tau[i][:, :, None] * S) for i, S in pairs])
+
+    def shrunk(self, tau: FloatArray) -> "tuple[BlockNoise, BlockNoise]":
+        """Q and Q S under sites of precisions `tau`."""
         # Columns of I + S T differ in size as the sites do, which elimination does not feel.
         kept = [
             np.linalg.inv(np.eye(S.shape[1]) + S * tau[rows][:, None, :])
             for rows, S in zip(self._layout.rows, self._blocks, strict=True)
         ]
-        return ShrunkBlockNoise(self._layout, self._blocks, kept, self._matrix)
-
-    def _inverse(self) -> Any:
-        return self._layout.matrix([_where_noisy(np.linalg.inv, S) for S in self._blocks])
-
-
-class ShrunkBlockNoise:
-    """Blocks of noise under Gaussian sites: of S and of Q, and S as a sparse matrix."""
-
-    def __init__(
-        self,
-        layout: "BlockLayout",
-        noise: Sequence[FloatArray],
-        kept: Sequence[FloatArray],
-        matrix: Any,
-    ) -> None:
-        self._layout, self._noise, self._kept = layout, noise, kept
-        self._noise_matrix, self._matrix = matrix, layout.matrix(kept)
-
-    def log_det(self, count: FloatArray | float = 1.0) -> float:
-        """Of Q; each row stands for itself."""
-        return sum(float(np.linalg.slogdet(Q)[1].sum()) for Q in self._kept)
-
-    def of(self, x: FloatArray) -> FloatArray:
-        """Q x."""
-        return np.asarray(self._matrix @ x)
-
-    def back(self, x: FloatArray) -> FloatArray:
-        """Q' x."""
-        return np.asarray(self._matrix.T @ x)
-
-    def covariance_of(self, x: FloatArray) -> FloatArray:
-        """Q S x."""
-        # As S Q' x: with a strong site S x would be large, and cancel.
-        return np.asarray(self._noise_matrix @ self.back(x))
-
-    def variances(self) -> FloatArray:
-        """Diagonal of Q S."""
-        found = np.empty(self._layout.n_rows)
-        for rows, Q, S in zip(self._layout.rows, self._kept, self._noise, strict=True):
-            found[rows] = np.einsum("bij,bji->bi", Q, S)
-        return found
-
-    def add_covariance(self, matrix: FloatArray) -> None:
-        """Add Q S to `matrix`, in place."""
-        left = [Q @ S for Q, S in zip(self._kept, self._noise, strict=True)]
-        self._layout.add([0.5 * (x + x.swapaxes(1, 2)) for x in left], matrix)
-
-    def add_precision(self, matrix: FloatArray, tau: FloatArray) -> None:
-        """Add T Q to `matrix`, in place."""
-        own = [
-            tau[rows][:, :, None] * Q for rows, Q in zip(self._layout.rows, self._kept, strict=True)
-        ]
-        self._layout.add([0.5 * (x + x.swapaxes(1, 2)) for x in own], matrix)
+        left = [_symmetric(Q @ S) for Q, S in zip(kept, self._blocks, strict=True)]
+        return BlockNoise(self._layout, kept), BlockNoise(self._layout, left)
 
 
 type RowNoise = IndependentNoise | BlockNoise
-type ShrunkNoise = ShrunkIndependentNoise | ShrunkBlockNoise
 
 
 class BlockLayout(NamedTuple):
@@ -286,8 +223,8 @@ def _where_noisy(function: Callable[[FloatArray], FloatArray], blocks: FloatArra
     return found
 
 
-def _scaled(share: FloatArray, x: FloatArray) -> FloatArray:
-    return share * x if x.ndim == 1 else share[:, None] * x
+def _symmetric(blocks: FloatArray) -> FloatArray:
+    return 0.5 * (blocks + blocks.swapaxes(1, 2))
 
 
 # A covariance as a matrix: EP factorises B = I + T^.5 G T^.5, 2 n^3 / 3 operations a sweep.
@@ -443,13 +380,16 @@ class LowRankCovariance:
         in `factor`.
     factor : ndarray, shape (n, r)
         For instance from `linalg.low_rank_factor` of a smooth kernel's matrix.
+    count : ndarray, shape (n,), default 1
+        Rows that each row stands for, with independent noise and all under the same site: marginals
+        are those of one of each kind.
     """
 
-    count: FloatArray | float = 1.0  # rows that each row stands for, all under the same site
-
-    def __init__(self, noise: FloatArray | RowNoise, factor: FloatArray) -> None:
+    def __init__(
+        self, noise: FloatArray | RowNoise, factor: FloatArray, count: FloatArray | float = 1.0
+    ) -> None:
         self.noise: RowNoise = IndependentNoise(noise) if isinstance(noise, np.ndarray) else noise
-        self.factor = factor
+        self.factor, self.count = factor, count
         self.jitter = 0.0
 
     @property
@@ -463,7 +403,8 @@ class LowRankCovariance:
 
     def conditional_variances(self) -> FloatArray:
         """Variance of each coordinate given all others, 1 / (G^-1)_ii (or a lower bound of it)."""
-        return self.noise.conditional_variances()
+        inverse = self.noise.inverse().variances
+        return np.divide(1.0, inverse, out=np.zeros(inverse.size), where=inverse > 0)
 
     def dense(self) -> FloatArray:
         """G as an array."""
@@ -482,36 +423,37 @@ class LowRankCovariance:
         self, tau: FloatArray, nu: FloatArray, work: FloatArray | None = None
     ) -> SiteProduct:
         """Marginals and normalising constant under Gaussian sites; `work` is not used."""
-        shrunk = self.noise.shrunk(tau)
-        chol, half = self._core(self.count * tau, shrunk)
-        variance = shrunk.variances() + np.einsum("ij,ij->j", half, half)
-        pull = self.factor.T @ (self.count * shrunk.back(nu))
+        kept, left = self.noise.shrunk(tau)
+        chol, half = self._core(self.count * tau, kept)
+        variance = left.variances + np.einsum("ij,ij->j", half, half)
+        pull = self.factor.T @ (self.count * kept.back(nu))
         fitted = self.factor @ cho_solve((chol, True), pull)
-        mean = shrunk.of(fitted) + shrunk.covariance_of(nu)
-        weights = shrunk.back(nu - tau * fitted)
-        log_det = 2.0 * float(np.log(chol.diagonal()).sum()) - shrunk.log_det(self.count)
+        # With a strong site S nu would be large, and Q S nu cancel: S Q' nu is the same.
+        mean = kept.multiply(fitted) + self.noise.multiply(kept.back(nu))
+        weights = kept.back(nu - tau * fitted)
+        log_det = 2.0 * float(np.log(chol.diagonal()).sum()) - kept.log_det(self.count)
         log_constant = 0.5 * float((self.count * nu) @ mean) - 0.5 * log_det
         return SiteProduct(mean, variance, log_constant, weights, log_det)
 
     def site_covariance(self, tau: FloatArray) -> FloatArray:
         """S = (G^-1 + diag(tau))^-1."""
-        shrunk = self.noise.shrunk(tau)
-        half = self._core(tau, shrunk)[1]
+        kept, left = self.noise.shrunk(tau)
+        half = self._core(tau, kept)[1]
         matrix = half.T @ half
-        shrunk.add_covariance(matrix)
+        left.add_to(matrix)
         return matrix
 
     def site_precision(self, tau: FloatArray) -> FloatArray:
         """(G + diag(tau)^-1)^-1, rows of sites that are zero being zero."""
-        shrunk = self.noise.shrunk(tau)
-        half = self._core(tau, shrunk)[1] * tau
+        kept, _ = self.noise.shrunk(tau)
+        half = self._core(tau, kept)[1] * tau
         matrix = -(half.T @ half)
-        shrunk.add_precision(matrix, tau)
+        kept.scaled(tau).add_to(matrix)
         return matrix
 
-    def _core(self, tau: FloatArray, shrunk: ShrunkNoise) -> tuple[FloatArray, FloatArray]:
+    def _core(self, tau: FloatArray, kept: RowNoise) -> tuple[FloatArray, FloatArray]:
         """Cholesky factor L of the posterior precision in the coordinates, and L^-1 F' Q'."""
-        left = shrunk.of(self.factor)
+        left = kept.multiply(self.factor)
         precision = self.factor.T @ (tau[:, None] * left)
         precision[np.diag_indices_from(precision)] += 1.0
         chol = cholesky(precision, lower=True, overwrite_a=True)
@@ -545,34 +487,6 @@ def predictor_covariance(factor: FloatArray, noise: FloatArray | None = None) ->
     m = own.shape[0]
     matrix[:m, :m] += np.diag(own) if own.ndim == 1 else own
     return SemidefiniteMatrix(matrix)
-
-
-# A covariance diag(d) + F F' of rows that repeat, each row of F standing for so many.
-
-
-class RepeatedCovariance(LowRankCovariance):
-    """Rows with equal sites: marginals are those of one of each kind.
-
-    Parameters
-    ----------
-    noise : ndarray, shape (d,)
-        Of each row of a kind, independent.
-    factor : ndarray, shape (d, r)
-    count : ndarray, shape (d,)
-        Rows of each kind.
-    """
-
-    def __init__(self, noise: FloatArray, factor: FloatArray, count: FloatArray) -> None:
-        super().__init__(noise, factor)
-        self.count: FloatArray = count
-
-    def kind_precision(self, tau: FloatArray) -> FloatArray:
-        """(F F' + T^-1)^-1, T being what the sites of all rows of a kind say of its entry of F."""
-        shrunk = self.noise.shrunk(tau)
-        precision = shrunk.back(self.count * tau)
-        chol, _ = self._core(self.count * tau, shrunk)
-        half = solve_triangular(chol, self.factor.T * precision, lower=True)
-        return np.diag(precision) - half.T @ half
 
 
 # The covariance of a latent function, K = F F', with as many columns in F as it has rank.

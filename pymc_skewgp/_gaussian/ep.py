@@ -266,7 +266,7 @@ def fit_factors(
     start : EPResult, optional
         Of a similar problem, whose sites to begin with: a half or a third of the sweeps.
     count : ndarray, shape (n,), optional
-        Rows that each row stands for, where `cov` is a `RepeatedCovariance`.
+        Rows that each row stands for, as `cov` has them.
 
     Returns
     -------

@@ -24,7 +24,7 @@ from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance
 from pymc_skewgp._gaussian.ep import EPResult, ep_gradient, fit_ep
 from pymc_skewgp._gaussian.ep_dense import dense_ep
 from pymc_skewgp._gaussian.tempering import Proposal, temper
-from pymc_skewgp._gaussian.twisted import TwistedProposal, twist, twist_by_covariance
+from pymc_skewgp._gaussian.twisted import Rung, TwistedProposal, twist_by_covariance
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
@@ -37,45 +37,7 @@ from pymc_skewgp._validation import FloatArray
 Goal = Literal["draws", "probability"]
 # Nats by which round-off may move a log probability; the samplers warn of a standard error above.
 LARGEST_EFFECT = 0.1
-
-
-@dataclass(frozen=True)
-class Rung:
-    """A proposal that is tried, and the score of its run from which it is accepted.
-
-    Attributes
-    ----------
-    relax, power, least_divergence
-        Widths of the proposal: see `pymc_skewgp._gaussian.twisted.twist`.
-    accept : float
-        Score (a relative ESS, where nothing else is said) from which the rungs that follow are not
-        tried. Infinite by default: all rungs are tried, and the best one is taken.
-    """
-
-    relax: float = 1.0
-    power: float | None = None
-    least_divergence: float = 0.0
-    accept: float = np.inf
-
-    def twist(
-        self,
-        cov: Covariance,
-        ep: EPResult,
-        lower: FloatArray,
-        upper: FloatArray,
-        order: w.IntArray | None = None,
-    ) -> TwistedProposal:
-        """The proposal of this rung from EP's sites, rows drawn in `order`."""
-        return twist(
-            cov,
-            ep,
-            lower,
-            upper,
-            relax=self.relax,
-            power=self.power,
-            least_divergence=self.least_divergence,
-            order=order,
-        )
+_FIRST = Rung(power=0.8, least_divergence=1e-3)
 
 
 @dataclass(frozen=True)
@@ -152,7 +114,7 @@ class SamplerSettings:
     """
 
     ep_tolerance: float = 1e-3
-    first: Rung = Rung(power=0.8, least_divergence=1e-3)
+    first: Rung = _FIRST
     wider: tuple[Rung, ...] = (
         Rung(1.0, 0.64),
         Rung(0.6, 0.64),
@@ -619,7 +581,7 @@ def twist_dense(
     order: w.IntArray | None = None,
     start: EPResult | None = None,
 ) -> Fitted | None:
-    """EP and `twist` from one factorisation, no leading direction; None where EP is stuck.
+    """EP and `Rung.twist` from one factorisation, no leading direction; None where EP is stuck.
 
     Parameters
     ----------
@@ -629,7 +591,7 @@ def twist_dense(
     tol, start
         As for `fit_ep`.
     order : ndarray of int, shape (n,), optional
-        As for `twist`.
+        As for `Rung.twist`.
     """
     found = dense_ep(matrix, np.stack([lower, upper]), tol=tol, start=start)
     if found is None:

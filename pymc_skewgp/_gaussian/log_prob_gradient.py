@@ -1,44 +1,29 @@
-"""The log probability of a rectangle, and of repeated rows, with its gradient, to be climbed.
+"""The log probability of a rectangle with its gradient, to be climbed.
 
 One deterministic function of the limits and the covariance: its random points are fixed, and it
 answers minus infinity, never an exception or a warning, where it cannot be computed.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import cho_solve, pinv
+from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from pymc_skewgp._errors import DoublePrecisionError, no_warnings
-from pymc_skewgp._gaussian import coordinates, escalation, linalg, twisted
+from pymc_skewgp._gaussian import escalation, linalg, twisted
 from pymc_skewgp._gaussian import weights as w
-from pymc_skewgp._gaussian.blocks.beside import RowsBeside
-from pymc_skewgp._gaussian.blocks.rows import RowSites
-from pymc_skewgp._gaussian.coordinate_gaussian import (
-    CoordinateGaussian,
-    SiteLogDensity,
-    SiteMarginals,
-    coordinate_gaussian,
-)
-from pymc_skewgp._gaussian.covariance import (
-    DenseCovariance,
-    RepeatedCovariance,
-    predictor_covariance,
-)
-from pymc_skewgp._gaussian.ep import EPResult, cavities, fit_ep, fit_factors
+from pymc_skewgp._gaussian.covariance import DenseCovariance
+from pymc_skewgp._gaussian.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.ep_dense import dense_ep, ep_with_gradient
 from pymc_skewgp._gaussian.escalation import LARGEST_EFFECT
 from pymc_skewgp._gaussian.linalg import row_limits, symmetric
-from pymc_skewgp._gaussian.pairs import PairProposal, pair_proposal
-from pymc_skewgp._gaussian.tilted import Intervals, Joined, SiteFactors
 from pymc_skewgp._gaussian.univariate import Edges, bivariate_log_prob, log_ndtr_interval
 from pymc_skewgp._limits import few_blas_threads, refuse_too_many_draws
-from pymc_skewgp._validation import FloatArray, as_count, as_generator
+from pymc_skewgp._validation import FloatArray, as_count
 
 LogProbMethod = Literal["twisted", "ep"]
 METHODS: tuple[LogProbMethod, ...] = ("twisted", "ep")
@@ -288,13 +273,13 @@ def _by_twisted(
     sites = ep if ep.residual < tol else None
     order = _slow_order(ep)
 
-    def run(rung: escalation.Rung) -> tuple[Any, float]:
+    def run(rung: twisted.Rung) -> tuple[Any, float]:
         if fitted is not None and rung.relax == 1.0 and rung.power is None:
             proposal = twisted.twist_by_covariance(fitted, lower, upper, order)
         else:
             proposal = rung.twist(cov, ep, lower, upper, order)
         points = _points(proposal.n_dims, n_draws, random_seed, rung.relax == 1.0)
-        drawn = twisted.twisted_draws(proposal, points, compiled)
+        drawn = twisted.TwistedDraws(proposal, points, compiled)
         return (proposal, drawn, rung.relax), w.relative_ess(drawn.log_weights)
 
     (proposal, drawn, relax), _, accepted = escalation.first_accepted(settings.gradient_rungs, run)
@@ -498,227 +483,3 @@ def density_and_orthant(
             b,
         )
     return result if all(np.isfinite(x).all() for x in result) else nothing
-
-
-# The log probability of rows that repeat, with its gradient: one row of algebra for each kind.
-#
-# Rows u = z + e of one kind share the entry of z ~ N(0, K), and each has noise e of its own. EP
-# with one site for each kind, raised to the number of its rows, is EP of all rows: they have equal
-# sites. Draws are those of the coordinates c of z = F c, K = F F'.
-
-_REPEATED_EP_TOLERANCE = 1e-8
-_PAIRS_TOLERANCE = 1e-3  # of all factors together
-
-
-@dataclass(frozen=True)
-class RepeatedRectangle:
-    """Rows between limits, so many of each kind.
-
-    Attributes
-    ----------
-    cov : ndarray, shape (d, d)
-        Of a row of each kind, its noise included.
-    noise : ndarray, shape (d,)
-        Variance of the noise of each row; 0 for a row whose noise is not known, or not its own.
-    lower, upper : ndarray, shape (d,)
-        Limits, infinities allowed.
-    count : ndarray, shape (d,)
-        Rows of each kind, 1 or more; 1 where `noise` is 0.
-    """
-
-    cov: FloatArray
-    noise: FloatArray
-    lower: FloatArray
-    upper: FloatArray
-    count: FloatArray
-
-    @cached_property
-    def predictor_cov(self) -> FloatArray:
-        """K."""
-        return linalg.symmetric(self.cov - np.diag(self.noise))
-
-    @cached_property
-    def factor(self) -> FloatArray:
-        """F."""
-        return linalg.low_rank_factor(self.predictor_cov)
-
-    def single(self) -> tuple["RepeatedRectangle", w.IntArray]:
-        """The same with a kind for each row, and which kind each was of."""
-        kind = np.repeat(np.arange(self.count.size), self.count.astype(np.intp))
-        cov = self.predictor_cov[np.ix_(kind, kind)]
-        noise = self.noise[kind]
-        cov[np.diag_indices_from(cov)] += noise
-        once = np.ones(kind.size)
-        return RepeatedRectangle(cov, noise, self.lower[kind], self.upper[kind], once), kind
-
-    @cached_property
-    def hard(self) -> w.IntArray:
-        """Rows without noise."""
-        return np.flatnonzero(self.noise <= 0.0)
-
-    @cached_property
-    def pairs(self) -> PairProposal:
-        """Draws of the coordinates: rows of one predictor are one factor of it, hard ones given."""
-        hard, noisy = self.hard, np.flatnonzero(self.noise > 0.0)
-        unit, first = coordinates.equal_predictors(self.factor[noisy], np.zeros(noisy.size))
-        order = np.argsort(unit, kind="stable")
-        own = (x[noisy[order]] for x in (self.lower, self.upper, self.noise, self.count))
-        low, high, noise, count = own
-        rows = RowSites(low, high, np.full(order.size, np.nan), noise)
-        known = coordinates.RowFactors(unit[order], rows, count, first.size)
-        sites = SiteLogDensity(known.log_prob, np.zeros(first.size), self.factor[noisy[first]])
-        beside = RowsBeside(*(x[hard] for x in (self.factor, self.lower, self.upper, self.noise)))
-        intervals = Intervals(beside.lower, beside.upper)
-        factors = Joined([intervals, SiteFactors(known.log_prob, known.slopes, sites.offset)])
-        cov = predictor_covariance(np.vstack([beside.factor, sites.factor]))
-        ep = fit_factors(cov, factors, tol=_PAIRS_TOLERANCE)
-        marginals = SiteMarginals(*(x[hard.size :] for x in (ep.mean, ep.variance, ep.tau, ep.nu)))
-        gaussian = coordinate_gaussian(sites.factor, marginals.tau, marginals.nu)
-        given = beside.given(gaussian) if hard.size else None
-        return pair_proposal(gaussian, sites, marginals, given, moments=False)
-
-    @cached_property
-    def sampler(self) -> coordinates.SiteSampler:
-        """Of these pairs."""
-        return coordinates.SiteSampler(self.pairs)
-
-    @property
-    def rows_are_better(self) -> bool:
-        """Whether rows can be drawn one by one, and pairs leave next to nothing of their draws."""
-        return not self.hard.size and bool((self.count == 1.0).all()) and self.sampler.collapsed
-
-
-def log_prob_by_ep(
-    rows: RepeatedRectangle, *, tol: float, max_sweeps: int = 200, start: EPResult | None = None
-) -> tuple[LogProbGradient, EPResult]:
-    """EP's log probability with its gradient, and the sites, one for each kind."""
-    cov = RepeatedCovariance(rows.noise, rows.factor, rows.count)
-    lower, upper, count = rows.lower, rows.upper, rows.count
-    ep = fit_ep(cov, lower, upper, tol=tol, max_sweeps=max_sweeps, start=start, count=count)
-    edges = Edges.of(lower, upper, *cavities(cov, ep))
-    pull = count * ep.weights
-    gradient = 0.5 * (np.outer(pull, pull) - cov.kind_precision(ep.tau))
-    each = 0.5 * (ep.weights**2 - ep.tau + ep.tau**2 * ep.variance)  # in the noise of one row
-    own = count * each - gradient.diagonal()
-    found = LogProbGradient(
-        ep.log_prob, -count * edges.lower, count * edges.upper, gradient, own_noise=own
-    )
-    return found, ep
-
-
-def repeated_log_prob(
-    rows: RepeatedRectangle,
-    *,
-    method: LogProbMethod = "twisted",
-    n_draws: int = 256,
-    random_seed: int = 0,
-) -> LogProbGradient:
-    """`log_prob_and_gradient` of rows that repeat: by draws of the coordinates, or by EP.
-
-    Minus infinity, and zeros, where it cannot be computed.
-    """
-    d = rows.count.size
-    try:
-        with no_warnings(), np.errstate(all="ignore"), few_blas_threads(d):
-            if method == "ep":
-                found = log_prob_by_ep(rows, tol=_REPEATED_EP_TOLERANCE)[0]
-            else:
-                found = _by_draws(rows, n_draws, random_seed)
-            if all(np.isfinite(x).all() for x in found):
-                return found
-    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
-        pass
-    zero = np.zeros(d)
-    return LogProbGradient(-np.inf, zero, zero, np.zeros((d, d)), own_noise=zero)
-
-
-def folded(found: LogProbGradient, kind: w.IntArray, d: int) -> LogProbGradient:
-    """The gradient in kinds from that in their single rows."""
-    to_kind = np.zeros((d, kind.size))
-    to_kind[kind, np.arange(kind.size)] = 1.0
-    cov = to_kind @ found.cov @ to_kind.T
-    own = to_kind @ found.cov.diagonal() - cov.diagonal()
-    return found._replace(
-        lower=to_kind @ found.lower, upper=to_kind @ found.upper, cov=cov, own_noise=own
-    )
-
-
-def _by_draws(rows: RepeatedRectangle, n_draws: int, random_seed: int) -> LogProbGradient:
-    r"""The log of a mean weight at fixed points, and the gradient by Fisher's identity.
-
-    .. math:: \frac{\partial \log P}{\partial K}
-        = \frac12 K^{-1} \left(\mathrm E[z z'] - K\right) K^{-1}, \qquad
-        \frac{\partial \log P}{\partial \mathrm E z} = K^{-1} \mathrm E z,
-
-    z within the limits. Draws say only what these lack to the Gaussian that EP's sites make of z,
-    cut off by the rows without noise: of it they are known.
-    """
-    drawn = rows.sampler.members(-(-n_draws // 2), as_generator(random_seed))
-    assert drawn.log_prob is not None
-    c, weights = drawn.draws.T, w.normalized_weights(drawn.log_weights)
-    tempered = drawn.method == "tempered"
-    lower, upper = np.zeros((2, rows.count.size))
-    # Moments of c: what they have beyond those of a Gaussian that is known, unless tempered.
-    if tempered:
-        first, second = c @ weights, (c * weights) @ c.T
-    else:
-        q, sites, hard = rows.pairs.gaussian, rows.pairs.sites, rows.hard
-        log_target = q.log_ratio(c, q.white(c)) + sites(c)
-        change = weights - w.normalized_weights(drawn.log_weights - log_target)
-        known = _within(q, rows.factor[hard], rows.lower[hard], rows.upper[hard])
-        first, second = known.first + c @ change, known.second + (c * change) @ c.T
-        lower[hard], upper[hard] = known.lower, known.upper
-    back = pinv(rows.factor)
-    mean = back.T @ first
-    cov = symmetric(0.5 * back.T @ (second - np.eye(len(c))) @ back)
-    noisy = rows.noise > 0
-    value = rows.factor[noisy] @ c
-    sd = np.sqrt(rows.noise[noisy])[:, None]
-    edges = Edges.of(rows.lower[noisy, None], rows.upper[noisy, None], value, sd)
-    count = rows.count[noisy]
-    lower[noisy], upper[noisy] = -count * (edges.lower @ weights), count * (edges.upper @ weights)
-    _shift_together(rows, lower, upper, mean)
-    own = np.zeros(rows.count.size)
-    own[noisy] = count * (edges.spread @ weights) / (2.0 * rows.noise[noisy])
-    own[noisy] -= cov.diagonal()[noisy]
-    noise = drawn.log_prob.std_error if tempered else 0.0
-    return LogProbGradient(drawn.log_prob.value, lower, upper, cov, noise, own)
-
-
-class _Within(NamedTuple):
-    """Moments of coordinates whose rows are within limits, and derivatives in these."""
-
-    first: FloatArray
-    second: FloatArray
-    lower: FloatArray
-    upper: FloatArray
-
-
-def _within(
-    q: CoordinateGaussian, factor: FloatArray, lower: FloatArray, upper: FloatArray
-) -> _Within:
-    """Of N(m, S) with rows F c. By derivatives of the probability: S F' times those in F c."""
-    covariance = q.spread @ q.spread.T
-    centre, gain = factor @ q.mean, covariance @ factor.T
-    cut = log_prob_and_gradient(lower - centre, upper - centre, factor @ gain, n_draws=1024)
-    if not np.isfinite(cut.value):
-        raise ArithmeticError("round-off decides the probability of the signs at pseudo-points.")
-    first = q.mean - gain @ (cut.lower + cut.upper)
-    second = covariance + 2.0 * gain @ cut.cov @ gain.T - np.outer(q.mean, q.mean)
-    second += np.outer(first, q.mean) + np.outer(q.mean, first)
-    return _Within(first, second, cut.lower, cut.upper)
-
-
-def _shift_together(
-    rows: RepeatedRectangle, lower: FloatArray, upper: FloatArray, mean: FloatArray
-) -> None:
-    """Make derivatives in limits add up to that in the mean, which draws say more exactly.
-
-    That of a predictor, which is shared out among its kinds of rows.
-    """
-    low, high = np.isfinite(rows.lower), np.isfinite(rows.upper)
-    unit, _ = coordinates.equal_predictors(rows.factor, np.zeros(mean.size))
-    sides = np.maximum(np.bincount(unit, low.astype(float) + high), 1.0)
-    missing = (np.bincount(unit, -mean - lower - upper) / sides)[unit]
-    lower += np.where(low, missing, 0.0)
-    upper += np.where(high, missing, 0.0)

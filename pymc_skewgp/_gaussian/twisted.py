@@ -25,7 +25,7 @@ from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance
 from pymc_skewgp._gaussian.ep import EPResult
 from pymc_skewgp._gaussian.ep_dense import DenseEP, site_motion
 from pymc_skewgp._gaussian.linalg import symmetric
-from pymc_skewgp._gaussian.univariate import BoolArray, draw_truncated, edge_densities
+from pymc_skewgp._gaussian.univariate import draw_truncated, edge_densities
 from pymc_skewgp._gaussian.weights import IntArray, log_mean_exp, normalized_weights
 from pymc_skewgp._validation import FloatArray
 
@@ -65,7 +65,7 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True)
 class TwistedProposal:
-    """A sequential proposal for a truncated Gaussian; build it with `twist`.
+    """A sequential proposal for a truncated Gaussian; build it with `Rung.twist`.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ class TwistedProposal:
         if self.n_dims != self.order.size:
             raise ValueError(
                 "the weight of a point needs a proposal without a leading direction: build it "
-                "with twist(..., power=None)."
+                "with Rung(power=None)."
             )
         columns = (self.mean, self.lower, self.upper, self.chol.diagonal(), self.tau, self.nu)
         mean, lower, upper, scale, tau, nu = (x[:, None] for x in columns)
@@ -264,27 +264,12 @@ def _columns(rows: Sequence[FloatArray]) -> FloatArray:
     return np.ascontiguousarray(np.stack(rows, axis=-1))[..., None]
 
 
-def twist(
-    cov: Covariance,
-    ep: EPResult,
-    lower: FloatArray,
-    upper: FloatArray,
-    *,
-    relax: float = 1.0,
-    power: float | None = None,
-    least_divergence: float = 0.0,
-    order: IntArray | None = None,
-) -> TwistedProposal:
-    """Build the twisted proposal from EP's sites.
+@dataclass(frozen=True)
+class Rung:
+    """How wide a twisted proposal is, and the score of its run from which it is accepted.
 
-    Parameters
+    Attributes
     ----------
-    cov : Covariance
-        Covariance of the untruncated Gaussian.
-    ep : EPResult
-        Sites to twist with.
-    lower, upper : ndarray, shape (n,)
-        Limits.
     relax : float in (0, 1], default 1
         Power to which the sites are raised. Below 1 the proposal is wider than EP's Gaussian:
         fewer effective draws where EP is accurate, a bounded tail of weights where it is not.
@@ -297,51 +282,75 @@ def twist(
         No leading direction where its density is nearer than this to EP's Gaussian
         (`LeadingDirection.divergence`): there it only keeps the first coordinates from their exact
         conditionals.
-    order : ndarray of int, shape (n,), optional
-        Rows in the order in which to draw them. Default: the most informative first, which changes
-        with the covariance and the limits.
-
-    Returns
-    -------
-    TwistedProposal
+    accept : float
+        Score (a relative ESS, where nothing else is said) from which the rungs that follow are not
+        tried. Infinite by default: all rungs are tried, and the best one is taken.
     """
-    tau, nu = relax * ep.tau, relax * ep.nu
-    product = cov.site_product(tau, nu)
-    posterior = cov.site_covariance(tau)
-    if order is None:
-        # The share of a row's variance that its own site takes: how much the restriction says.
-        order = np.argsort(-ep.tau * ep.variance, kind="stable")
-    # Measured from the Gaussian's mean m = G alpha, u = m + w, its density is N(m; 0, G) times
-    # exp(-alpha'w - w'G^-1 w / 2), and sites exp(-tau w^2/2 + alpha w) make it N(w; 0, S). Sites
-    # in u would bring terms in tau m^2, whose cancellation costs nats where m is many deviations.
-    mean, nu = cov.multiply(product.weights), product.weights
-    log_constant = -0.5 * float(nu @ mean) - 0.5 * product.log_det
-    mean, tau, nu = mean[order], tau[order], nu[order]
-    low, high = lower[order], upper[order]
-    posterior = posterior[np.ix_(order, order)]
-    direction = first = None
-    if power is not None:
-        gaussian = tabulated.SiteGaussian(order, mean, posterior, tau, nu, low, high)
-        direction = tabulated.leading_direction(cov, gaussian)
-    if power is not None and direction is not None and direction.divergence >= least_divergence:
-        first = direction.density.flattened(power)
-        row = direction.row
-        posterior = np.block(
-            [[np.array([[direction.variance]]), row[None]], [row[:, None], posterior]]
-        )
-        mean = np.append(direction.mean, mean)
-        tau, nu = np.append(0.0, tau), np.append(0.0, nu)
-        low, high = np.append(-np.inf, low), np.append(np.inf, high)
-    chol, _ = linalg.cholesky("the posterior covariance", posterior)
-    return TwistedProposal(
-        order, np.ascontiguousarray(chol), mean, tau, nu, low, high, log_constant, first, direction
-    )
+
+    relax: float = 1.0
+    power: float | None = None
+    least_divergence: float = 0.0
+    accept: float = np.inf
+
+    def twist(
+        self,
+        cov: Covariance,
+        ep: EPResult,
+        lower: FloatArray,
+        upper: FloatArray,
+        order: IntArray | None = None,
+    ) -> TwistedProposal:
+        """The proposal from EP's sites.
+
+        Parameters
+        ----------
+        cov : Covariance
+            Covariance of the untruncated Gaussian.
+        ep : EPResult
+            Sites to twist with.
+        lower, upper : ndarray, shape (n,)
+            Limits.
+        order : ndarray of int, shape (n,), optional
+            Rows in the order in which to draw them. Default: the most informative first, which
+            changes with the covariance and the limits.
+        """
+        tau, nu = self.relax * ep.tau, self.relax * ep.nu
+        product = cov.site_product(tau, nu)
+        posterior = cov.site_covariance(tau)
+        if order is None:
+            # The share of a row's variance that its own site takes: how much the restriction says.
+            order = np.argsort(-ep.tau * ep.variance, kind="stable")
+        # Measured from the Gaussian's mean m = G alpha, u = m + w, its density is N(m; 0, G) times
+        # exp(-alpha'w - w'G^-1 w / 2), and sites exp(-tau w^2/2 + alpha w) make it N(w; 0, S).
+        # Sites in u would bring terms in tau m^2, whose cancellation costs nats where m is many
+        # deviations.
+        mean, nu = cov.multiply(product.weights), product.weights
+        log_constant = -0.5 * float(nu @ mean) - 0.5 * product.log_det
+        mean, tau, nu = mean[order], tau[order], nu[order]
+        low, high = lower[order], upper[order]
+        posterior = posterior[np.ix_(order, order)]
+        direction, first, power = None, None, self.power
+        if power is not None:
+            gaussian = tabulated.SiteGaussian(order, mean, posterior, tau, nu, low, high)
+            direction = tabulated.leading_direction(cov, gaussian)
+        least = self.least_divergence
+        if power is not None and direction is not None and direction.divergence >= least:
+            first, row = direction.density.flattened(power), direction.row
+            posterior = np.block(
+                [[np.array([[direction.variance]]), row[None]], [row[:, None], posterior]]
+            )
+            mean = np.append(direction.mean, mean)
+            tau, nu = np.append(0.0, tau), np.append(0.0, nu)
+            low, high = np.append(-np.inf, low), np.append(np.inf, high)
+        chol, _ = linalg.cholesky("the posterior covariance", posterior)
+        sites = mean, tau, nu, low, high, log_constant
+        return TwistedProposal(order, np.ascontiguousarray(chol), *sites, first, direction)
 
 
 def twist_by_covariance(
     found: DenseEP, lower: FloatArray, upper: FloatArray, order: IntArray | None = None
 ) -> TwistedProposal:
-    """As `twist`, no leading direction, with nothing but a factor computed again."""
+    """As `Rung.twist`, no leading direction, with nothing but a factor computed again."""
     ep = found.ep
     if order is None:
         order = np.argsort(-ep.tau * ep.variance, kind="stable")
@@ -360,123 +369,41 @@ def twist_by_covariance(
 # step, the adjoint of :math:`e_k` collects :math:`C_{jk} \bar c_j` from the later steps j and gives
 # :math:`\bar c_k`.
 
-_DRAWN_ROWS_A_PRODUCT = 64  # rows between two matrix products
+
+class StepDerivatives(NamedTuple):
+    """Of the log mean weight, in what the steps are made of, in their order."""
+
+    lower: FloatArray
+    upper: FloatArray
+    mean: FloatArray  # at fixed nu, that is with alpha = nu - tau mean
+    alpha: FloatArray  # G^-1 mean: what the proposal calls nu
+    tau: FloatArray  # at fixed alpha, mean and chol
+    chol: FloatArray
 
 
-class StepSums(NamedTuple):
-    """Sums over weighted draws, for each step; `_bar` is the derivative in what stands before it.
+class TwistedDraws:
+    """Draws of a proposal at uniform points.
+
+    Parameters
+    ----------
+    proposal : TwistedProposal
+        Without a leading direction.
+    points : ndarray, shape (n, N)
+    compiled : bool
+        Whether loops of `compiled.one_sided` are to draw, where each row has one limit for which
+        its formulas hold.
 
     Attributes
     ----------
-    centre, square : ndarray, shape (n,)
-        Means of c and of its square.
-    cavity_bar, cavity_product : ndarray, shape (n,)
-        In the cavity's mean, and that times this mean.
-    sd_bar : ndarray, shape (n,)
-        In the cavity's deviation.
-    lower_bar, upper_bar : ndarray, shape (n,)
-        In the limits.
-    chol_bar : ndarray, shape (n, n)
-        In C as far as the conditional means have it, and on the diagonal the adjoint of e times e.
+    log_weights : ndarray, shape (N,)
+    compiled : bool
+        Whether they did.
     """
 
-    centre: FloatArray
-    square: FloatArray
-    cavity_bar: FloatArray
-    cavity_product: FloatArray
-    sd_bar: FloatArray
-    lower_bar: FloatArray
-    upper_bar: FloatArray
-    chol_bar: FloatArray
-
-
-type TwistedDraws = NumpyDraws | CompiledDraws
-
-
-def twisted_draws(proposal: TwistedProposal, points: FloatArray, compiled: bool) -> TwistedDraws:
-    """Draws at `points`, by compiled loops where those are asked for and know the limits."""
-    if compiled:
-        one_sided = np.isfinite(proposal.lower) ^ np.isfinite(proposal.upper)
-        if one_sided.all():
-            found = CompiledDraws(proposal, points)
-            if found.complete:
-                return found
-    return NumpyDraws(proposal, points)
-
-
-class NumpyDraws:
-    """By `TwistedProposal.draw`, for limits of any kind."""
-
-    def __init__(self, proposal: TwistedProposal, points: FloatArray) -> None:
-        self._proposal, self._points = proposal, points
-        self._u, self.log_weights = proposal.draw(points)
-
-    def draw(self, k: int) -> FloatArray:
-        """One of them, rows in the caller's order."""
-        return self._u[:, k]
-
-    def sums(self, weights: FloatArray) -> StepSums:
-        """Of draws with these weights, which sum to one."""
-        proposal = self._proposal
-        chol, mean, tau, nu = proposal.chol, proposal.mean, proposal.tau, proposal.nu
-        scale = chol.diagonal()
-        var = scale**2
-        left = 1.0 - tau * var
-        sd = scale / np.sqrt(left)
-        value = self._u[proposal.order] - mean[:, None]
-        noise = solve_triangular(chol, value, lower=True, check_finite=False)
-        centre = value - scale[:, None] * noise
-        cavity = (centre - (nu * var)[:, None]) / left[:, None]
-        z = (value - cavity) / sd[:, None]
-        lower, upper = proposal.lower - mean, proposal.upper - mean
-        sides = _sides(lower, upper, cavity, sd, z, self._points)
-
-        followed, pushed = np.zeros_like(value), np.zeros_like(value)
-        for side in sides:
-            followed[side.rows] += side.follows
-            pushed[side.rows] += side.density
-        pushed *= weights / sd[:, None]
-        slope = ((1.0 - followed) / left[:, None] - 1.0) / scale[:, None]
-        own = ((tau[:, None] * centre - nu[:, None]) * weights - pushed) / left[:, None]
-        noise_bar, centre_bar = _reverse(chol, slope, own)
-
-        cavity_bar = noise_bar * ((1.0 - followed) / scale[:, None]) - pushed
-        sd_bar = _dots(noise_bar, z) / scale
-        limits_bar = np.zeros((2, mean.size))
-        for side in sides:
-            rows = side.rows
-            follows = noise_bar[rows] * side.follows
-            ratio = 1.0 / scale[rows]
-            limits_bar[side.which, rows] = (
-                follows.sum(axis=1) * ratio + side.density @ weights / sd[rows]
-            )
-            sd_bar[rows] -= _dots(follows, side.limit) * ratio
-            sd_bar[rows] -= _dots(side.density, side.limit * weights) / sd[rows]
-        return StepSums(
-            centre @ weights,
-            _dots(centre, centre * weights),
-            cavity_bar.sum(axis=1),
-            _dots(cavity_bar, cavity),
-            sd_bar,
-            limits_bar[0],
-            limits_bar[1],
-            _chol_bar(centre_bar, noise, _dots(noise_bar, noise)),
-        )
-
-
-class CompiledDraws:
-    """By `compiled.one_sided`, for rows with one limit each.
-
-    Attributes
-    ----------
-    complete : bool
-        Whether all limits are where its formulas hold; else there are no draws.
-    """
-
-    def __init__(self, proposal: TwistedProposal, points: FloatArray) -> None:
-        self._proposal = proposal
-        steps = proposal.steps
+    def __init__(self, proposal: TwistedProposal, points: FloatArray, compiled: bool) -> None:
+        self._proposal, self._points, steps = proposal, points, proposal.steps
         self._below = below = np.isfinite(proposal.lower)
+        self._both = below & np.isfinite(proposal.upper)
         self._of_steps = np.empty((c.N_STEPS, points.shape[0]))
         for row, values in (
             (c.SCALE, steps.scale),
@@ -489,99 +416,78 @@ class CompiledDraws:
             (c.SIGN, np.where(below, 1.0, -1.0)),
         ):
             self._of_steps[row] = values
-        self._kept = np.empty((c.N_KEPT, *points.shape))
-        self.log_weights = np.full(points.shape[1], proposal.log_constant + steps.log_scale.sum())
-        self.complete = c.draw_one_sided(
-            points, proposal.chol, self._of_steps, self._kept, self.log_weights
-        )
+        self.compiled = False
+        if compiled and (below ^ np.isfinite(proposal.upper)).all():
+            self._kept = np.empty((c.N_KEPT, *points.shape))
+            constant = proposal.log_constant + steps.log_scale.sum()
+            self.log_weights = np.full(points.shape[1], constant)
+            given = points, proposal.chol, self._of_steps, self._kept, self.log_weights
+            self.compiled = bool(c.draw_one_sided(*given))
+        if not self.compiled:
+            self._u, self.log_weights = proposal.draw(points)
 
     def draw(self, k: int) -> FloatArray:
         """One of them, rows in the caller's order."""
+        if not self.compiled:
+            return self._u[:, k]
         own, kept = self._proposal, self._kept
         value = own.mean + kept[c.CENTRE, :, k] + self._of_steps[c.SCALE] * kept[c.NOISE, :, k]
         return _unordered(np.clip(value, own.lower, own.upper), own.order)
 
-    def sums(self, weights: FloatArray) -> StepSums:
+    def derivatives(self, weights: FloatArray) -> StepDerivatives:
         """Of draws with these weights, which sum to one."""
-        proposal, kept = self._proposal, self._kept
-        columns = np.ascontiguousarray(proposal.chol.T)
+        own, both = self._proposal, self._both
+        upper = None if self.compiled else self._keep()
+        chol, tau, nu, kept = own.chol, own.tau, own.nu, self._kept
+        scale, columns = chol.diagonal(), np.ascontiguousarray(chol.T)
         centre_bar, sums = np.empty(kept.shape[1:]), np.empty((c.N_SUMS, kept.shape[1]))
-        given = columns, self._of_steps, proposal.tau, proposal.nu, weights, kept
-        c.sum_one_sided(*given, centre_bar, sums)
-        return StepSums(
-            sums[c.FIRST],
-            sums[c.SECOND],
-            sums[c.CAVITY_BAR],
-            sums[c.CAVITY_PRODUCT],
-            sums[c.SD_BAR],
-            np.where(self._below, sums[c.LIMIT_BAR], 0.0),
-            np.where(self._below, 0.0, sums[c.LIMIT_BAR]),
-            _chol_bar(centre_bar, kept[c.NOISE], sums[c.NOISE_PRODUCT]),
+        c.sum_one_sided(columns, self._of_steps, tau, nu, weights, kept, centre_bar, sums)
+        sd_bar, limit_bar = sums[c.SD_BAR], sums[c.LIMIT_BAR]
+        upper_bar = np.where(self._below, 0.0, limit_bar)
+        if upper is not None and both.any():
+            density, follows = upper
+            # The sums are those of lower limits, and of both in one: the upper ones by themselves.
+            noise_bar = np.tril(chol, -1)[:, both].T @ centre_bar
+            upper_bar[both] = np.einsum("ij,ij->i", noise_bar, follows) / scale[both]
+            upper_bar[both] += density @ weights / own.steps.sd[both]
+            sd_bar[both] -= own.steps.width[both] * upper_bar[both]
+        first, second, total, product = sums[[c.FIRST, c.SECOND, c.CAVITY_BAR, c.CAVITY_PRODUCT]]
+        var = scale**2
+        left = 1.0 - tau * var
+        sd = scale / np.sqrt(left)
+        quadratic = (tau * second - 2.0 * nu * first + nu**2 * var) / left
+        var_bar = nu**2 + quadratic * tau + tau + sd_bar / (sd * left)
+        var_bar += 2.0 * (tau * product - nu * total)
+        var_bar /= 2.0 * left
+        tau_bar = (second + var * (quadratic + 1.0 + 2.0 * product + sd_bar * sd)) / (2.0 * left)
+        nu_bar = (nu * var - first - var * total) / left
+        chol_bar = np.tril(centre_bar @ kept[c.NOISE].T, -1)
+        chol_bar[np.diag_indices_from(chol_bar)] = (
+            2.0 * scale * var_bar - sums[c.NOISE_PRODUCT] / scale
         )
+        # log Z = -alpha'm/2 - log det(I + GT)/2, whose determinant is left to the caller.
+        alpha_bar = nu_bar - 0.5 * own.mean
+        mean_bar = -tau * alpha_bar - 0.5 * nu - limit_bar
+        lower_bar = limit_bar - upper_bar
+        return StepDerivatives(lower_bar, upper_bar, mean_bar, alpha_bar, tau_bar, chol_bar)
 
-
-def _chol_bar(centre_bar: FloatArray, noise: FloatArray, own: FloatArray) -> FloatArray:
-    found = np.tril(centre_bar @ noise.T, -1)
-    found[np.diag_indices_from(found)] = own
-    return found
-
-
-class _Side(NamedTuple):
-    """Finite limits on one side, standardised by the step's cavity, and what they do to the step.
-
-    `density`: derivative of its log normaliser in the limit. `follows`: that of the draw at a fixed
-    point, 0 to 1.
-    """
-
-    which: int  # 0 for lower, 1 for upper
-    rows: slice | BoolArray
-    limit: FloatArray
-    density: FloatArray
-    follows: FloatArray
-
-
-def _sides(
-    lower: FloatArray,
-    upper: FloatArray,
-    cavity: FloatArray,
-    sd: FloatArray,
-    z: FloatArray,
-    points: FloatArray,
-) -> list[_Side]:
-    a, b = (lower[:, None] - cavity) / sd[:, None], (upper[:, None] - cavity) / sd[:, None]
-    at_a, at_b = edge_densities(a, b)
-    sides = []
-    for which, limits, x, density in ((0, lower, a, -at_a), (1, upper, b, at_b)):
-        finite = np.isfinite(limits)
-        if finite.any():
-            rows = slice(None) if finite.all() else finite
-            x, draw = x[rows], z[rows]
-            share = points[rows] if which else 1.0 - points[rows]
-            follows = share * np.exp(0.5 * (draw - x) * (draw + x))
-            sides.append(_Side(which, rows, x, density[rows], follows))
-    return sides
-
-
-def _dots(x: FloatArray, y: FloatArray) -> FloatArray:
-    return np.einsum("ij,ij->i", x, y)
-
-
-def _reverse(chol: FloatArray, slope: FloatArray, own: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Adjoints of e and c: c_bar = slope e_bar + own, e_bar_k = sum over j > k of C_jk c_bar_j."""
-    noise_bar = np.zeros_like(own)
-    centre_bar = np.empty_like(own)
-    n = own.shape[0]
-    for start in range(
-        (n - 1) // _DRAWN_ROWS_A_PRODUCT * _DRAWN_ROWS_A_PRODUCT, -1, -_DRAWN_ROWS_A_PRODUCT
-    ):
-        stop = min(start + _DRAWN_ROWS_A_PRODUCT, n)
-        for k in range(stop - 1, start - 1, -1):
-            if k + 1 < stop:
-                noise_bar[k] += chol[k + 1 : stop, k] @ centre_bar[k + 1 : stop]
-            centre_bar[k] = slope[k] * noise_bar[k] + own[k]
-        if start:
-            noise_bar[:start] += chol[start:stop, :start].T @ centre_bar[start:stop]
-    return noise_bar, centre_bar
+    def _keep(self) -> tuple[FloatArray, FloatArray]:
+        """What the loops keep of their draws; of rows with two limits that of the upper one."""
+        own, points = self._proposal, self._points
+        known = own.steps.scale, own.steps.sd, own.steps.shift, own.steps.slope
+        scale, sd, shift, slope = (x[:, None] for x in known)
+        value = self._u[own.order] - own.mean[:, None]
+        noise = solve_triangular(own.chol, value, lower=True, check_finite=False)
+        centre = value - scale * noise
+        shifted = slope * centre
+        draw = (value + shift) / sd - shifted
+        low, high = own.steps.low[:, None] - shifted, own.steps.high[:, None] - shifted
+        at_low, at_high = edge_densities(low, high)
+        follows = points * np.exp(0.5 * (draw - high) * (draw + high))
+        both = follows + (1.0 - points) * np.exp(0.5 * (draw - low) * (draw + low))
+        bound = np.where(self._below[:, None], low, high)
+        self._kept = np.stack([noise, centre, bound, draw, at_high - at_low, both])
+        return at_high[self._both], follows[self._both]
 
 
 # The twisted sampler's log probability, differentiated along its own draws.
@@ -616,7 +522,7 @@ def weight_gradient(
 ) -> WeightGradient:
     r"""Derivative of the log of the mean weight in the limits and the covariance.
 
-    With the adjoints of the steps, `StepSums`: :math:`\bar C = \bar c e'`, through
+    With the adjoints of the steps, `StepDerivatives`: :math:`\bar C = \bar c e'`, through
     :math:`C C' = S`, and :math:`\mathrm dS = S (G^{-1}\, \mathrm dG\, G^{-1} - \mathrm dT)\, S`,
     T being the sites' precisions.
 
@@ -644,7 +550,7 @@ def weight_gradient(
     """
     order, chol = proposal.order, proposal.chol
     log_weights = drawn.log_weights
-    steps = _steps(proposal, drawn.sums(normalized_weights(log_weights)))
+    steps = drawn.derivatives(normalized_weights(log_weights))
     # S S_bar S = C phi C', phi the lower triangle of C' C_bar with half its diagonal.
     phi = np.tril(chol.T @ steps.chol)
     phi[np.diag_indices_from(phi)] *= 0.5
@@ -657,7 +563,11 @@ def weight_gradient(
     value = log_mean_exp(log_weights)
     lower, upper = _unordered(steps.lower, order), _unordered(steps.upper, order)
     if ep is not None:
-        by_nu, by_tau = (_unordered(x, order) for x in _by_sites(proposal, steps, phi))
+        # In sites exp(nu w - tau w^2 / 2), w = u - mean, the mean fixed: dS = -S dT S, and
+        # d log det(I + G T) = tr(S dT).
+        by_nu = _unordered(steps.alpha + chol @ (chol.T @ steps.mean), order)
+        taken = np.einsum("ij,ij->i", chol @ phi + 0.5 * chol, chol)
+        by_tau = _unordered(steps.tau - taken, order)
         if relax == 1.0:
             posterior = np.empty_like(chol)
             posterior[np.ix_(order, order)] = chol @ chol.T
@@ -674,52 +584,6 @@ def weight_gradient(
             gradient += (inverse * motion.variance) @ inverse.T
             lower, upper, value = lower + motion.lower, upper + motion.upper, value + motion.value
     return WeightGradient(value, lower, upper, symmetric(gradient))
-
-
-class _Steps(NamedTuple):
-    """Derivatives in what the steps are made of, in the order of the steps."""
-
-    lower: FloatArray
-    upper: FloatArray
-    mean: FloatArray  # at fixed nu, that is with alpha = nu - tau mean
-    alpha: FloatArray  # G^-1 mean: what the proposal calls nu
-    tau: FloatArray  # at fixed alpha, mean and chol
-    chol: FloatArray
-
-
-def _steps(proposal: TwistedProposal, sums: StepSums) -> _Steps:
-    chol, mean, tau, nu = proposal.chol, proposal.mean, proposal.tau, proposal.nu
-    scale = chol.diagonal()
-    var = scale**2
-    left = 1.0 - tau * var
-    sd = scale / np.sqrt(left)
-    first, second = sums.centre, sums.square
-    total, product, sd_bar = sums.cavity_bar, sums.cavity_product, sums.sd_bar
-    quadratic = (tau * second - 2.0 * nu * first + nu**2 * var) / left
-    var_bar = nu**2 + quadratic * tau + tau + sd_bar / (sd * left)
-    var_bar += 2.0 * (tau * product - nu * total)
-    var_bar /= 2.0 * left
-    tau_bar = (second + var * (quadratic + 1.0 + 2.0 * product + sd_bar * sd)) / (2.0 * left)
-    nu_bar = (nu * var - first - var * total) / left
-
-    chol_bar = sums.chol_bar
-    own = np.diag_indices_from(chol_bar)
-    chol_bar[own] = 2.0 * scale * var_bar - chol_bar[own] / scale
-    # log Z = -alpha'm/2 - log det(I + GT)/2, whose determinant is left to the caller.
-    alpha_bar = nu_bar - 0.5 * mean
-    mean_bar = -tau * alpha_bar - 0.5 * nu - sums.lower_bar - sums.upper_bar
-    return _Steps(sums.lower_bar, sums.upper_bar, mean_bar, alpha_bar, tau_bar, chol_bar)
-
-
-def _by_sites(
-    proposal: TwistedProposal, steps: _Steps, phi: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Derivatives in nu and tau of sites exp(nu w - tau w^2 / 2), w = u - mean, mean fixed."""
-    chol = proposal.chol
-    by_nu = steps.alpha + chol @ (chol.T @ steps.mean)
-    # dS = -S dT S, and d log det(I + G T) = tr(S dT).
-    by_tau = steps.tau - np.einsum("ij,ij->i", chol @ phi + 0.5 * chol, chol)
-    return by_nu, by_tau
 
 
 def _unordered(x: FloatArray, order: IntArray) -> FloatArray:

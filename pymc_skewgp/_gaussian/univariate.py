@@ -274,28 +274,16 @@ def _draw_between(
         lower = other * survival(-start) + share * survival(-end)
         z[left] = ndtri(np.maximum(lower, 1e-300))
     z = np.minimum(np.maximum(z, np.nextafter(p, np.inf)), np.nextafter(q, -np.inf))
-    return np.where(flip, -z, z), _log_mass_between(a, b, width, p, high - low, high)
-
-
-def _log_mass_between(
-    a: FloatArray,
-    b: FloatArray,
-    width: ArrayLike | None,
-    p: FloatArray,
-    mass: FloatArray,
-    high: FloatArray,
-) -> FloatArray:
-    """Log of `mass`, a difference from `high`, and `log_ndtr_interval` where that lost digits."""
-    lost = ~(mass > _LEAST_SHARE * high) | (p > _TAIL_DRAW)
-    if not lost.any():
-        return np.asarray(np.log(mass))
+    # `log_ndtr_interval` where the difference has lost digits.
+    lost = ~(high - low > _LEAST_SHARE * high) | (p > _TAIL_DRAW)
     with np.errstate(divide="ignore"):
-        log_mass = np.log(np.maximum(mass, 0.0))
-    lost, a, b = np.broadcast_arrays(lost, a, b)
-    known = None if width is None else np.broadcast_to(width, lost.shape)[lost]
-    log_mass = np.array(np.broadcast_to(log_mass, lost.shape))
-    log_mass[lost] = log_ndtr_interval(a[lost], b[lost], known)
-    return log_mass
+        log_mass = np.asarray(np.log(np.maximum(high - low, 0.0)))
+    if lost.any():
+        lost, a, b = np.broadcast_arrays(lost, a, b)
+        known = None if width is None else np.broadcast_to(width, lost.shape)[lost]
+        log_mass = np.array(np.broadcast_to(log_mass, lost.shape))
+        log_mass[lost] = log_ndtr_interval(a[lost], b[lost], known)
+    return np.where(flip, -z, z), log_mass
 
 
 def _log_survival_drop(p: FloatArray, t: FloatArray) -> FloatArray:
@@ -319,12 +307,10 @@ def _excess(drop: FloatArray, p: FloatArray) -> FloatArray:
 # As in `pymc_skewgp._gaussian.univariate`, intervals are mirrored so that the bound nearest to zero
 # is the lower one, and where a difference would lose digits the integrand is summed by quadrature.
 
-# Above this the closed form 1 - r(r - p) of the variance has lost p^4 eps, and the continued
-# fraction needs few terms.
+# Above this the closed form 1 - r(r - p) of the variance has lost p^4 eps.
 _TAIL_MOMENT = 3.0
-_FRACTION_TERMS = 50
 # exp(-45) times the cube of a point 45 scale lengths out is under 1e-14: such a bound is invisible.
-_INVISIBLE = 45.0
+_INVISIBLE, _END = 45.0, 44.9
 # (largest log ratio of the normal density across the interval, Gauss-Legendre nodes for ~1e-15).
 _TIERS = ((1.0, 9), (8.0, 16), (_INVISIBLE, 32))
 
@@ -335,9 +321,8 @@ def truncated_moments(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArra
     .. math:: \log Z,\quad \mathrm E[x] = \frac{\phi(a) - \phi(b)}{Z},\quad
         \mathrm{var}[x] = 1 + \frac{a\phi(a) - b\phi(b)}{Z} - \mathrm E[x]^2
 
-    These closed forms are used only where they keep their digits. Far out and one-sided, the
-    ratios :math:`r_k` of successive moments of the excess come from the continued fraction
-    :math:`r_k = k/(p + r_{k+1})`, with variance :math:`r_1(r_2 - r_1)`.
+    These closed forms are used only where they keep their digits; elsewhere, and far out, the
+    integrand is summed by quadrature.
 
     Parameters
     ----------
@@ -351,8 +336,8 @@ def truncated_moments(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArra
 
     References
     ----------
-    .. [1] NIST Digital Library of Mathematical Functions, 7.18 (repeated integrals of the
-       complementary error function) and their recurrence, https://dlmf.nist.gov/7.18.
+    .. [1] NIST Digital Library of Mathematical Functions, 7.8 (Mills' ratio) and 3.5
+       (quadrature), https://dlmf.nist.gov/7.8.
 
     Examples
     --------
@@ -415,7 +400,7 @@ def truncated_shape(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, ...]:
 
     References
     ----------
-    .. [1] See `truncated_moments`; in a tail with fourth moment r_1 r_2 r_3 r_4 of the excess.
+    .. [1] See `truncated_moments`.
 
     Examples
     --------
@@ -440,18 +425,20 @@ def _central_moments(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, ...]:
     with np.errstate(invalid="ignore"):  # the whole line again
         decay = 0.5 * (q - p) * (p + q)
     one_sided = (q == np.inf) | ((decay >= _INVISIBLE) & (p > 0))
+    far = one_sided & (p > _TAIL_MOMENT)
     for rows, rule in (
-        (one_sided & (p <= _TAIL_MOMENT), lambda low, _: _hazard_moments(low)),
-        (one_sided & (p > _TAIL_MOMENT), lambda low, _: _fraction_moments(low)),
+        (one_sided & ~far, lambda low, _: _hazard_moments(low)),
         (~one_sided & (p <= 1.0) & (q - p >= 1.0), _closed_moments),
     ):
         if rows.any():
             moments[:, rows] = rule(p[rows], q[rows])
-    left = ~one_sided & ((p > 1.0) | (q - p < 1.0))
+    gap, left = q - p, far | (~one_sided & ((p > 1.0) | (q - p < 1.0)))
+    decay[far] = _END  # as far as anything is seen
+    gap[far] = 2.0 * _END / (p[far] + np.sqrt(p[far] ** 2 + 2.0 * _END))
     for largest, count in _TIERS:
         rows = left & (decay < largest)
         if rows.any():
-            moments[:, rows] = integrate(p[rows], (q - p)[rows], count)[1:]
+            moments[:, rows] = integrate(p[rows], gap[rows], count)[1:]
             left &= ~rows
     sign = np.where(flip, -1.0, 1.0)
     mean, variance, third, fourth = moments.reshape((4, *shape))
@@ -466,19 +453,6 @@ def _hazard_moments(p: FloatArray) -> tuple[FloatArray, ...]:
     third = hazard * (excess * (hazard + excess) - 1.0)
     # Integration by parts: E[x (x - r)^3] = 3 var + r (p - r)^3 at the bound.
     return hazard, variance, third, 3.0 * variance - hazard * (third + excess**3)
-
-
-def _fraction_moments(p: FloatArray) -> tuple[FloatArray, ...]:
-    # Start at the fixed point of the recursion; backward it contracts.
-    ratio = 2.0 * _FRACTION_TERMS / (p + np.sqrt(p * p + 4.0 * _FRACTION_TERMS))
-    first = second = third = fourth = ratio
-    for k in range(_FRACTION_TERMS, 0, -1):
-        ratio = k / (p + ratio)
-        first, second, third, fourth = ratio, first, second, third
-    variance = first * (second - first)
-    cube = second * third - first * (3.0 * second - 2.0 * first)
-    quartic = second * third * (fourth - 4.0 * first) + 3.0 * first**2 * (2.0 * second - first)
-    return p + first, variance, first * cube, first * quartic
 
 
 def _closed_moments(p: FloatArray, q: FloatArray) -> tuple[FloatArray, ...]:

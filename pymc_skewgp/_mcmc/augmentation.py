@@ -391,9 +391,8 @@ def draw_one(
         if draw is not None:
             return draw, True
     form = covariance.DenseCovariance(cov)
-    proposal = twisted.twist(
-        form, ep.fit_ep(form, lower - mean, upper - mean), lower - mean, upper - mean
-    )
+    limits = lower - mean, upper - mean
+    proposal = twisted.Rung().twist(form, ep.fit_ep(form, *limits), *limits)
     x, log_weights = proposal.draw(rng.random((proposal.n_dims, _N_RESAMPLED)))
     return mean + x[:, weights.systematic_resample(log_weights, 1, rng)[0]], False
 

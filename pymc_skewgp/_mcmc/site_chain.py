@@ -17,7 +17,7 @@ from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian import escalation as policy
 from pymc_skewgp._gaussian.ep import EPResult, fit_ep
 from pymc_skewgp._gaussian.pairs import Pairs
-from pymc_skewgp._gaussian.twisted import TwistedProposal, twisted_draws
+from pymc_skewgp._gaussian.twisted import Rung, TwistedDraws, TwistedProposal
 from pymc_skewgp._gaussian.weights import log_mean_exp, relative_ess
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._mcmc import site_target
@@ -533,7 +533,7 @@ class IndependenceMove:
         with no_warnings():  # a rough fit makes a worse proposal, which the acceptance rate shows
             return fit_ep(target.cov, target.lower, target.upper, tol=tol, max_sweeps=_EP_SWEEPS)
 
-    def _twisted(self, ep: EPResult, rung: policy.Rung) -> TwistedProposal:
+    def _twisted(self, ep: EPResult, rung: Rung) -> TwistedProposal:
         return rung.twist(self._target.cov, ep, self._target.lower, self._target.upper)
 
     def begin(self, known: site_target.GaussianSites | None, *, rough: bool) -> None:
@@ -557,7 +557,7 @@ class IndependenceMove:
         self.begin(None, rough=False)
         proposal = self._proposal
         n_new = max(self._n_proposals, 2) - (u is not None)
-        draws = twisted_draws(proposal, rng.random((proposal.n_dims, n_new)), compiled=True)
+        draws = TwistedDraws(proposal, rng.random((proposal.n_dims, n_new)), compiled=True)
         log_weights = _finite(draws.log_weights)
         if u is None:
             return Cloud(self, log_weights, draws.draw)
@@ -572,7 +572,7 @@ class IndependenceMove:
         """
         ep, rng = self._fit(_EP_ADAPTED), np.random.default_rng(0)
 
-        def pilot(rung: policy.Rung) -> tuple[Any, float]:
+        def pilot(rung: Rung) -> tuple[Any, float]:
             proposal = self._twisted(ep, rung)
             log_weights = policy.pilot_log_weights(proposal, self._settings.move_pilot_draws, rng)
             return proposal, relative_ess(_finite(log_weights))

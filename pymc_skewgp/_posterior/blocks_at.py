@@ -206,11 +206,6 @@ class SitesAt(BlockAt):
         self._sites = sites
         self.log_constant = log_constant
 
-    def refuse_wide_rest(self) -> None:
-        """ApproximationError where features leave more of f than rows can be averaged over."""
-        if isinstance(self._sites, FunctionSites):
-            _ = self._sites.averaged
-
     def slopes(self, mean: FloatArray, spread: FloatArray) -> Sequence[FloatArray]:
         """See `BlockAt`."""
         found = self.block.gradient(mean, spread)

@@ -429,7 +429,7 @@ class Conditioning:
         """Factor of I + X' S^-1 X, gain of rows without noise, S^-1 X, and which have noise."""
         assert isinstance(self.cov, forms.LowRankCovariance)
         noise, factor = self.cov.noise, self.row_factor
-        noisy, scaled = noise.variances > 0, noise.solve(factor)
+        noisy, scaled = noise.variances > 0, noise.inverse().multiply(factor)
         known = factor[~noisy]
         precision = factor.T @ scaled
         precision[np.diag_indices_from(precision)] += 1.0

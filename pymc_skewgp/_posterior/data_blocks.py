@@ -17,6 +17,7 @@ from scipy import sparse
 
 from pymc_skewgp._errors import ApproximationError
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
+from pymc_skewgp._gaussian.blocks.functions import FunctionSites
 from pymc_skewgp._gaussian.blocks.groups import GroupBlock
 from pymc_skewgp._gaussian.blocks.rows import RowBlock
 from pymc_skewgp._gaussian.blocks.several import SeveralBlock
@@ -506,7 +507,8 @@ def _of_rows(
             )
         found = blocks_at.rows_at(cut.counts, cut.unit, np.zeros(()), phi, mean, rest, *columns)
         assert found is not None  # all numbers are checked
-        found.refuse_wide_rest()
+        if isinstance(found.block.sites, FunctionSites):
+            _ = found.block.sites.averaged  # refuses what features leave too much of
         yield DataBlock(found.block, constant, at, design)
         constant = 0.0
 

@@ -5,7 +5,6 @@ evidence, by which it is weighted, and f given it. Weighted draws of the rectang
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -143,41 +142,14 @@ def sun_given(
 # bias.
 
 
-@dataclass(frozen=True)
-class GroupSettings:
-    """When draws are made side by side, and how many.
-
-    Attributes
-    ----------
-    size : int
-        Cases in a group.
-    rows : tuple of int
-        Fewest and most rows: beyond them Python is a small part of the time, or EP has another
-        form.
-    n_judging : int
-        Draws of a case that decide.
-    least_ess : float
-        Relative ESS that they must have: what the policy asks of draws.
-    few_draws : int
-        Of a case: mirrored pairs, of which an error can be had.
-    bias : float
-        Relative variance of the weights over their number, which the law of a draw is off by, up
-        to which the few draws are enough.
-    """
-
-    size: int = 64
-    rows: tuple[int, int] = (3, 400)
-    n_judging: int = 16
-    least_ess: float = 0.5
-    few_draws: int = 8
-    bias: float = 0.002
-
-    def enough(self, relative_ess: float) -> bool:
-        """Whether few draws are."""
-        return 1.0 / relative_ess - 1.0 <= self.bias * self.few_draws
-
-
-_DEFAULT = GroupSettings()
+# Cases in a group; fewest and most rows of them: beyond these Python is a small part of the time,
+# or EP has another form.
+_SIZE, _ROWS = 64, (3, 400)
+# Draws of a case that decide, and the relative ESS that they must have: what the policy asks.
+_JUDGING, _LEAST_ESS = 16, 0.5
+# Draws of a case, mirrored pairs, of which an error can be had; they are enough up to this relative
+# variance of the weights over their number, which the law of a draw is off by.
+_FEW_DRAWS, _BIAS = 8, 0.002
 
 # Applies a function to each of several arguments, here or in other processes.
 _Given = tuple[Case, int, np.random.Generator]
@@ -190,7 +162,6 @@ def draws_of_many(
     n_candidates: int,
     rngs: Sequence[np.random.Generator],
     mapped: Mapped,
-    settings: GroupSettings = _DEFAULT,
 ) -> Iterator[DrawsWithEvidence]:
     """Results in the order of the cases, which are of one model.
 
@@ -209,12 +180,12 @@ def draws_of_many(
     arguments = zip(cases, counts, rngs, strict=True)
     first = next(arguments)
     every = chain([first], arguments)
-    fewest, most = settings.rows
+    fewest, most = _ROWS
     if first[0].sites is not None or not fewest <= first[0].given.n_rows <= most:
         yield from mapped(_alone, ((*given, n_candidates) for given in every))
         return
-    groups = iter(lambda: list(islice(every, settings.size)), [])
-    for found in mapped(_together, ((group, n_candidates, settings) for group in groups)):
+    groups = iter(lambda: list(islice(every, _SIZE)), [])
+    for found in mapped(_together, ((group, n_candidates) for group in groups)):
         yield from found
 
 
@@ -225,19 +196,17 @@ def _alone(
         return draws_with_evidence(case, count, n_candidates, rng)
 
 
-def _together(
-    group: list[_Given], n_candidates: int, settings: GroupSettings
-) -> list[DrawsWithEvidence]:
+def _together(group: list[_Given], n_candidates: int) -> list[DrawsWithEvidence]:
     """A group side by side; what does not go that way alone."""
     with few_blas_threads(group[0][0].given.n_rows), no_warnings():
         fitted = _fitted(group)
-        judged = _drawn(group, fitted, settings.n_judging)
-        good = {i: x for i, (_, x) in judged.items() if x.relative_ess >= settings.least_ess}
+        judged = _drawn(group, fitted, _JUDGING)
+        good = {i: x for i, (_, x) in judged.items() if x.relative_ess >= _LEAST_ESS}
         drawn: dict[int, DrawsWithEvidence] = {}
         for few in (True, False):
-            own = {i: fitted[i] for i, x in good.items() if settings.enough(x.relative_ess) is few}
+            own = {i: fitted[i] for i, x in good.items() if x.few_are_enough is few}
             wanted = max([group[i][1] for i in own], default=0)
-            n_draws = max(settings.few_draws if few else n_candidates, wanted)
+            n_draws = max(_FEW_DRAWS if few else n_candidates, wanted)
             for i, (u, quality) in _drawn(group, own, n_draws).items():
                 case, count, rng = group[i]
                 chosen = systematic_resample(np.log(quality.weights), count, rng)
@@ -301,3 +270,8 @@ class _Quality(NamedTuple):
     log_mean: float
     std_error: float
     relative_ess: float
+
+    @property
+    def few_are_enough(self) -> bool:
+        """Whether few draws are, by these."""
+        return 1.0 / self.relative_ess - 1.0 <= _BIAS * _FEW_DRAWS

@@ -11,25 +11,27 @@ the probability is that of the others times all p(y_i | eta_i): see `site_eviden
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_solve
+from scipy.linalg import cho_solve, pinv
 
 from pymc_skewgp._errors import no_warnings
-from pymc_skewgp._gaussian import ep_dense, escalation, linalg
+from pymc_skewgp._gaussian import coordinates, covariance, ep_dense, escalation, linalg
 from pymc_skewgp._gaussian import log_prob_gradient as gradients
-from pymc_skewgp._gaussian.coordinates import ALIKE, EQUAL, OpenRows, are_alike, squared_gaps_of
-from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance, LowRankCovariance
-from pymc_skewgp._gaussian.ep import EPResult
+from pymc_skewgp._gaussian.blocks.beside import RowsBeside
+from pymc_skewgp._gaussian.blocks.rows import RowSites
+from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian, SiteLogDensity
+from pymc_skewgp._gaussian.ep import EPResult, cavities, fit_ep
 from pymc_skewgp._gaussian.truncated import log_prob_rectangle, warn_of_error
-from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates
+from pymc_skewgp._gaussian.univariate import Edges
+from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates, normalized_weights
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior import site_evidence as beside
 from pymc_skewgp._sun.parameters import round_off_effect
-from pymc_skewgp._validation import FloatArray, Seed, as_generator
+from pymc_skewgp._validation import FloatArray, as_generator
 
 # What a log evidence is a function of: Gaussian rows that are points or intervals.
 #
@@ -91,7 +93,113 @@ class EvidenceTerms(NamedTuple):
         return int(self.value.size)
 
 
-class Intervals:
+# Share of its variance below which the noise of a single row is left in the covariance of z.
+_NUGGET = 1e-4
+_REPEATED_EP_TOLERANCE = 1e-8
+_PAIRS_TOLERANCE = 1e-3  # of all factors together
+
+
+class Rows:
+    """Rows u = z + e between limits, so many of each kind, which share the entry of z ~ N(0, K).
+
+    Parameters
+    ----------
+    cov : ndarray, shape (d, d)
+        Of a row of each kind, its noise included.
+    noise : ndarray, shape (d,)
+        Variance of the noise e of each row; 0 for a row whose noise is not known, or not its own.
+    lower, upper : ndarray, shape (d,)
+        Limits, infinities allowed.
+    counts : ndarray, shape (d,)
+        Rows of each kind, 1 or more; 1 where `noise` is 0.
+    """
+
+    def __init__(
+        self,
+        cov: FloatArray,
+        noise: FloatArray,
+        lower: FloatArray,
+        upper: FloatArray,
+        counts: FloatArray,
+    ) -> None:
+        self.cov, self.noise, self.lower, self.upper, self.counts = cov, noise, lower, upper, counts
+
+    @property
+    def repeat(self) -> bool:
+        """Whether some kinds stand for several rows."""
+        return bool((self.counts != 1).any() and np.isfinite(self.cov).all())
+
+    def are_alike(self, within: float = coordinates.ALIKE) -> bool:
+        """Whether many rows with noise of their own are of nearly one predictor.
+
+        Rows drawn one by one would share a tail that all draws miss. See `coordinates.are_alike`
+        for `within`: of predictors that are one whatever the hyperparameters, where what is climbed
+        must not jump with them.
+        """
+        if not (self.noise > 0.0).any() or not np.isfinite(self.cov).all():
+            return False
+        own = np.flatnonzero(self.own_noise > 0.0)
+        noise, cov = self.own_noise[own], self.cov[np.ix_(own, own)]
+        limits = self.lower[own], self.upper[own], cov.diagonal() - noise
+        gaps, open_rows = coordinates.squared_gaps_of(cov, noise), coordinates.OpenRows(*limits)
+        return coordinates.are_alike(self.counts[own], noise, gaps, within, open_rows)
+
+    @cached_property
+    def own_noise(self) -> FloatArray:
+        """Noise but for nuggets, which are not what draws of z can be weighed by."""
+        nugget = (self.counts == 1) & (self.noise < _NUGGET * self.cov.diagonal())
+        return np.where(nugget, 0.0, self.noise)
+
+    @cached_property
+    def predictor_cov(self) -> FloatArray:
+        """K."""
+        return linalg.symmetric(self.cov - np.diag(self.own_noise))
+
+    @cached_property
+    def factor(self) -> FloatArray:
+        """F, with K = F F'."""
+        return linalg.low_rank_factor(self.predictor_cov)
+
+    def single(self) -> tuple["Rows", IntArray | None]:
+        """The rows one by one, and which kind each is of; None where none stands for several."""
+        if not self.repeat:
+            return self, None
+        kind = np.repeat(np.arange(self.counts.size), self.counts.astype(np.intp))
+        cov, noise = self.predictor_cov[np.ix_(kind, kind)], self.own_noise[kind]
+        cov[np.diag_indices_from(cov)] += noise
+        return Rows(cov, noise, self.lower[kind], self.upper[kind], np.ones(kind.size)), kind
+
+    @cached_property
+    def hard(self) -> IntArray:
+        """Rows without noise."""
+        return np.flatnonzero(self.own_noise <= 0.0)
+
+    @cached_property
+    def draws(self) -> beside.SiteDraws:
+        """Of the coordinates: rows of one predictor are one factor of it, hard ones beside."""
+        hard, noisy = self.hard, np.flatnonzero(self.own_noise > 0.0)
+        unit, first = coordinates.equal_predictors(self.factor[noisy], np.zeros(noisy.size))
+        order = np.argsort(unit, kind="stable")
+        own = (x[noisy[order]] for x in (self.lower, self.upper, self.own_noise, self.counts))
+        low, high, noise, counts = own
+        rows = RowSites(low, high, np.full(order.size, np.nan), noise)
+        known = coordinates.RowFactors(unit[order], rows, counts, first.size)
+        density = SiteLogDensity(known.log_prob, np.zeros(first.size), self.factor[noisy[first]])
+        given = RowsBeside(*(x[hard] for x in (self.factor, self.lower, self.upper, self.noise)))
+        cov = covariance.predictor_covariance(np.vstack([given.factor, density.factor]))
+        rest = given if hard.size else None
+        return beside.SiteDraws(
+            density, known.slopes, cov, rest, _PAIRS_TOLERANCE, log_concave=True
+        )
+
+    @property
+    def rows_are_better(self) -> bool:
+        """Whether rows can be drawn one by one, and pairs leave next to nothing of their draws."""
+        single = not self.hard.size and bool((self.counts == 1.0).all())
+        return single and self.draws.sampler.collapsed
+
+
+class Intervals(Rows):
     """The rows that are intervals, given those that are points; those that stand for none left out.
 
     Parameters
@@ -101,9 +209,6 @@ class Intervals:
 
     Attributes
     ----------
-    lower, upper, noise, counts : ndarray, shape (m,)
-    cov : ndarray, shape (m, m)
-        Limits and covariance of a rectangle.
     log_density : float
         Of the points, 0 without any.
 
@@ -120,10 +225,9 @@ class Intervals:
         self._points = p = np.flatnonzero(point)
         self._kept = i = np.flatnonzero(~point & (counts > 0))
         self.log_density, every = 0.0, i.size == point.size
-        some = slice(None) if every else i
-        self.noise, self.counts = terms.noise[some], counts[some]
-        self.lower, self.upper = terms.lower[some], terms.upper[some]
-        self.cov = terms.cov if every else terms.cov[np.ix_(i, i)]
+        columns = terms.noise, terms.lower, terms.upper, counts
+        cov = terms.cov if every else terms.cov[np.ix_(i, i)]
+        super().__init__(cov, *(x if every else x[i] for x in columns))
         if not p.size:
             return
         residual = terms.value[p]
@@ -188,54 +292,9 @@ class Intervals:
 # An optimiser needs a gradient that is right to a few digits; the value is off by the square.
 EP_TOLERANCE = 1e-4
 
-# Share of its variance below which the noise of a single row is left in the covariance of z.
-_NUGGET = 1e-4
-
-
-def repeated_rows_of(rows: Intervals) -> gradients.RepeatedRectangle | None:
-    """The kinds of rows, where some of them stand for several."""
-    if (rows.counts == 1).all() or not np.isfinite(rows.cov).all():
-        return None
-    return _kinds(rows)
-
-
-def alike_rows_of(rows: Intervals, within: float = ALIKE) -> gradients.RepeatedRectangle | None:
-    """The kinds of rows, where many rows with noise of their own are of nearly one predictor.
-
-    Rows drawn one by one would share a tail that all draws miss. See `are_alike` for `within`: of
-    predictors that are one whatever the hyperparameters, where what is climbed must not jump with
-    them.
-    """
-    if not (rows.noise > 0.0).any() or not np.isfinite(rows.cov).all():
-        return None
-    found = _kinds(rows)
-    own = np.flatnonzero(found.noise > 0.0)
-    if not own.size:
-        return None
-    noise = found.noise[own]
-    cov = rows.cov if own.size == rows.noise.size else rows.cov[np.ix_(own, own)]
-    limits = OpenRows(found.lower[own], found.upper[own], cov.diagonal() - noise)
-    alike = are_alike(rows.counts[own], noise, squared_gaps_of(cov, noise), within, limits)
-    return found if alike else None
-
-
-def _kinds(rows: Intervals) -> gradients.RepeatedRectangle:
-    # A nugget is not what draws of z can be weighed by.
-    nugget = (rows.counts == 1) & (rows.noise < _NUGGET * rows.cov.diagonal())
-    noise = np.where(nugget, 0.0, rows.noise)
-    return gradients.RepeatedRectangle(rows.cov, noise, rows.lower, rows.upper, rows.counts)
-
-
-def single_rows(
-    rows: Intervals,
-) -> tuple[Intervals | gradients.RepeatedRectangle, IntArray | None]:
-    """The rows one by one, and which kind each is of; None where none stands for several."""
-    repeated = repeated_rows_of(rows)
-    return (rows, None) if repeated is None else repeated.single()
-
 
 def joint_log_prob(
-    rows: Intervals,
+    rows: Rows,
     sites: SitesGiven | None = None,
     *,
     method: gradients.LogProbMethod = "twisted",
@@ -250,11 +309,9 @@ def joint_log_prob(
     the residual of EP.
     """
     options: dict[str, Any] = {"method": method, "n_draws": n_draws, "random_seed": random_seed}
-    if sites is None:
-        alike = repeated_rows_of(rows) if method == "ep" else alike_rows_of(rows, EQUAL)
-        if alike is not None:
-            return gradients.repeated_log_prob(alike, **options)
-    single, kind = single_rows(rows)
+    if sites is None and (rows.repeat if method == "ep" else rows.are_alike(coordinates.EQUAL)):
+        return repeated_log_prob(rows, **options)
+    single, kind = rows.single()
     if sites is None:
         limits = single.lower, single.upper
         found = gradients.log_prob_and_gradient(*limits, single.cov, **options, compiled=compiled)
@@ -266,22 +323,151 @@ def joint_log_prob(
 
 
 def _of_kinds(
-    found: gradients.LogProbGradient, kind: IntArray | None, rows: Intervals
+    found: gradients.LogProbGradient, kind: IntArray | None, rows: Rows
 ) -> gradients.LogProbGradient:
-    """The gradient in the rows from that in single ones."""
-    return found if kind is None else gradients.folded(found, kind, rows.counts.size)
-
-
-def interval_estimate(rows: Intervals, n_draws: int, random_seed: Seed) -> Estimate:
-    """Log probability with its standard error, no gradient."""
-    alike = alike_rows_of(rows)
-    if alike is not None and not alike.rows_are_better:
-        found = alike.sampler.members(-(-n_draws // 2), as_generator(random_seed)).log_prob
-        assert found is not None
-        warn_of_error(found, escalation.DEFAULT.largest_se)
+    """The gradient in the kinds from that in their single rows."""
+    if kind is None:
         return found
-    single, _ = single_rows(rows)
-    return log_prob_rectangle(single.cov, single.lower, single.upper, n_draws, None, random_seed)
+    to_kind = np.zeros((rows.counts.size, kind.size))
+    to_kind[kind, np.arange(kind.size)] = 1.0
+    cov = to_kind @ found.cov @ to_kind.T
+    own = to_kind @ found.cov.diagonal() - cov.diagonal()
+    return found._replace(
+        lower=to_kind @ found.lower, upper=to_kind @ found.upper, cov=cov, own_noise=own
+    )
+
+
+def log_prob_by_ep(
+    rows: Rows, tol: float, max_sweeps: int = 200, start: EPResult | None = None
+) -> tuple[gradients.LogProbGradient, EPResult]:
+    """EP's log probability with its gradient, and the sites, one for each kind.
+
+    With one site for each kind, raised to the number of its rows, it is EP of all rows: they have
+    equal sites.
+    """
+    noise, lower, upper, count = rows.own_noise, rows.lower, rows.upper, rows.counts
+    cov = covariance.LowRankCovariance(noise, rows.factor, count)
+    ep = fit_ep(cov, lower, upper, tol=tol, max_sweeps=max_sweeps, start=start, count=count)
+    edges = Edges.of(lower, upper, *cavities(cov, ep))
+    pull = count * ep.weights
+    # What the sites of all rows of a kind say of its entry of z.
+    of_kinds = covariance.LowRankCovariance(np.zeros(noise.size), rows.factor)
+    precision = of_kinds.site_precision(count * ep.tau / (1.0 + noise * ep.tau))
+    gradient = 0.5 * (np.outer(pull, pull) - precision)
+    each = 0.5 * (ep.weights**2 - ep.tau + ep.tau**2 * ep.variance)  # in the noise of one row
+    own = count * each - gradient.diagonal()
+    found = gradients.LogProbGradient(
+        ep.log_prob, -count * edges.lower, count * edges.upper, gradient, own_noise=own
+    )
+    return found, ep
+
+
+def repeated_log_prob(
+    rows: Rows,
+    *,
+    method: gradients.LogProbMethod = "twisted",
+    n_draws: int = 256,
+    random_seed: int = 0,
+) -> gradients.LogProbGradient:
+    """`log_prob_and_gradient` of rows that repeat: by draws of coordinates c, z = F c, or by EP.
+
+    Minus infinity, and zeros, where it cannot be computed.
+    """
+    d = rows.counts.size
+    try:
+        with no_warnings(), np.errstate(all="ignore"), few_blas_threads(d):
+            if method == "ep":
+                found = log_prob_by_ep(rows, _REPEATED_EP_TOLERANCE)[0]
+            else:
+                found = _by_draws(rows, n_draws, random_seed)
+            if all(np.isfinite(x).all() for x in found):
+                return found
+    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+        pass
+    zero = np.zeros(d)
+    return gradients.LogProbGradient(-np.inf, zero, zero, np.zeros((d, d)), own_noise=zero)
+
+
+def _by_draws(rows: Rows, n_draws: int, random_seed: int) -> gradients.LogProbGradient:
+    r"""The log of a mean weight at fixed points, and the gradient by Fisher's identity.
+
+    .. math:: \frac{\partial \log P}{\partial K}
+        = \frac12 K^{-1} \left(\mathrm E[z z'] - K\right) K^{-1}, \qquad
+        \frac{\partial \log P}{\partial \mathrm E z} = K^{-1} \mathrm E z,
+
+    z within the limits. Draws say only what these lack to the Gaussian that EP's sites make of z,
+    cut off by the rows without noise: of it they are known.
+    """
+    drawn = rows.draws.sampler.members(-(-n_draws // 2), as_generator(random_seed))
+    assert drawn.log_prob is not None
+    c, weights = drawn.draws.T, normalized_weights(drawn.log_weights)
+    tempered = drawn.method == "tempered"
+    lower, upper = np.zeros((2, rows.counts.size))
+    # Moments of c: what they have beyond those of a Gaussian that is known, unless tempered.
+    if tempered:
+        first, second = c @ weights, (c * weights) @ c.T
+    else:
+        proposal, hard = rows.draws.proposal, rows.hard
+        q, sites = proposal.gaussian, proposal.sites
+        log_target = q.log_ratio(c, q.white(c)) + sites(c)
+        change = weights - normalized_weights(drawn.log_weights - log_target)
+        known = _within(q, rows.factor[hard], rows.lower[hard], rows.upper[hard])
+        first, second = known.first + c @ change, known.second + (c * change) @ c.T
+        lower[hard], upper[hard] = known.lower, known.upper
+    back = pinv(rows.factor)
+    mean = back.T @ first
+    cov = linalg.symmetric(0.5 * back.T @ (second - np.eye(len(c))) @ back)
+    noisy = rows.own_noise > 0
+    value = rows.factor[noisy] @ c
+    sd = np.sqrt(rows.own_noise[noisy])[:, None]
+    edges = Edges.of(rows.lower[noisy, None], rows.upper[noisy, None], value, sd)
+    count = rows.counts[noisy]
+    lower[noisy], upper[noisy] = -count * (edges.lower @ weights), count * (edges.upper @ weights)
+    _shift_together(rows, lower, upper, mean)
+    own = np.zeros(rows.counts.size)
+    own[noisy] = count * (edges.spread @ weights) / (2.0 * rows.own_noise[noisy])
+    own[noisy] -= cov.diagonal()[noisy]
+    noise = drawn.log_prob.std_error if tempered else 0.0
+    return gradients.LogProbGradient(drawn.log_prob.value, lower, upper, cov, noise, own)
+
+
+class _Within(NamedTuple):
+    """Moments of coordinates whose rows are within limits, and derivatives in these."""
+
+    first: FloatArray
+    second: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+
+def _within(
+    q: CoordinateGaussian, factor: FloatArray, lower: FloatArray, upper: FloatArray
+) -> _Within:
+    """Of N(m, S) with rows F c. By derivatives of the probability: S F' times those in F c."""
+    spread = q.spread @ q.spread.T
+    centre, gain = factor @ q.mean, spread @ factor.T
+    cut = gradients.log_prob_and_gradient(
+        lower - centre, upper - centre, factor @ gain, n_draws=1024
+    )
+    if not np.isfinite(cut.value):
+        raise ArithmeticError("round-off decides the probability of the signs at pseudo-points.")
+    first = q.mean - gain @ (cut.lower + cut.upper)
+    second = spread + 2.0 * gain @ cut.cov @ gain.T - np.outer(q.mean, q.mean)
+    second += np.outer(first, q.mean) + np.outer(q.mean, first)
+    return _Within(first, second, cut.lower, cut.upper)
+
+
+def _shift_together(rows: Rows, lower: FloatArray, upper: FloatArray, mean: FloatArray) -> None:
+    """Make derivatives in limits add up to that in the mean, which draws say more exactly.
+
+    That of a predictor, which is shared out among its kinds of rows.
+    """
+    low, high = np.isfinite(rows.lower), np.isfinite(rows.upper)
+    unit, _ = coordinates.equal_predictors(rows.factor, np.zeros(mean.size))
+    sides = np.maximum(np.bincount(unit, low.astype(float) + high), 1.0)
+    missing = (np.bincount(unit, -mean - lower - upper) / sides)[unit]
+    lower += np.where(low, missing, 0.0)
+    upper += np.where(high, missing, 0.0)
 
 
 _VALUE_TOLERANCE = 1e-2
@@ -338,7 +524,7 @@ class EvidenceByEP:
         def joint(rows: Intervals) -> gradients.LogProbGradient:
             if sites is None:
                 return self._rectangle(terms, rows)
-            single, kind = single_rows(rows)
+            single, kind = rows.single()
             start = self._start(single.lower.size)
             found, ep = beside.sites_by_ep(single, sites, self._tol, start)
             self._keep(ep)
@@ -370,7 +556,7 @@ class EvidenceByEP:
             cov = _covariance(terms, rows)
             ep = ep_dense.ep_alone(cov, *limits, tol=tol, max_sweeps=_MAX_SWEEPS, start=start)
         else:
-            single = single_rows(rows)[0]
+            single = rows.single()[0]
             ep = beside.ep_of_sites(single, sites, tol, self._start(single.lower.size))[0]
         self._keep(ep)
         return ep.log_prob
@@ -390,11 +576,8 @@ class EvidenceByEP:
         if not lower.size:
             return gradients.LogProbGradient(0.0, lower, upper, rows.cov)
         start = self._start(lower.size)
-        repeated = repeated_rows_of(rows)
-        if repeated is not None:
-            found, ep = gradients.log_prob_by_ep(
-                repeated, tol=self._tol, max_sweeps=_MAX_SWEEPS, start=start
-            )
+        if rows.repeat:
+            found, ep = log_prob_by_ep(rows, self._tol, _MAX_SWEEPS, start)
             self._keep(ep)
             return found
         cov = _covariance(terms, rows)
@@ -426,10 +609,17 @@ def evidence_estimate(
     if not _round_off(terms) <= escalation.LARGEST_EFFECT:
         return Estimate(-np.inf, 0.0, 1.0, -np.inf)
     rows = Intervals(terms)
-    if sites is None:
-        joint = interval_estimate(rows, n_draws, random_seed)
+    single, rng = rows.single()[0], as_generator(random_seed)
+    if sites is not None:
+        joint = beside.pairs_of(single, sites).sampler.members(n_draws, rng).log_prob
+    elif rows.are_alike() and not rows.rows_are_better:
+        joint = rows.draws.sampler.members(-(-n_draws // 2), rng).log_prob
+        assert joint is not None
+        warn_of_error(joint, escalation.DEFAULT.largest_se)
     else:
-        joint = beside.sites_estimate(single_rows(rows)[0], sites, n_draws, random_seed)
+        limits = single.lower, single.upper
+        joint = log_prob_rectangle(single.cov, *limits, n_draws, None, random_seed)
+    assert joint is not None
     known = rows.log_density + float(terms.log_constant)
     if not terms.prior_lower.size:
         return joint._replace(value=joint.value + known)
@@ -485,7 +675,7 @@ def _round_off(terms: EvidenceTerms, added: float = 0.0) -> float:
     return round_off_effect(terms.prior_cov, -terms.prior_lower, added).nats
 
 
-def _covariance(terms: EvidenceTerms, rows: Intervals) -> Covariance:
+def _covariance(terms: EvidenceTerms, rows: Intervals) -> covariance.Covariance:
     """In the form that takes less time: smooth kernels have few columns."""
     matrix, noise = rows.cov, rows.noise
     n = matrix.shape[0]
@@ -493,11 +683,11 @@ def _covariance(terms: EvidenceTerms, rows: Intervals) -> Covariance:
         raise ArithmeticError("the covariance is not finite.")
     noisy = noise[noise > 0]
     if n <= _FEW_ROWS or not noisy.size:
-        return DenseCovariance(matrix)
+        return covariance.DenseCovariance(matrix)
     left_over = _LEFT_OVER * float(noisy.min())
     # Improbable signs at pseudo-points feel the little that the low-rank form leaves to noise.
     if not _round_off(terms, left_over) <= escalation.LARGEST_EFFECT:
-        return DenseCovariance(matrix)
+        return covariance.DenseCovariance(matrix)
     # A part of the rows shows at an eighth of the cost that there are too many columns.
     half = slice(None, None, 2)
     if _factor(matrix[half, half], noise[half], left_over).shape[1] <= _LOW_RANK_SHARE * n:
@@ -505,8 +695,10 @@ def _covariance(terms: EvidenceTerms, rows: Intervals) -> Covariance:
         if factor.shape[1] <= _LOW_RANK_SHARE * n:
             left = matrix.diagonal() - np.einsum("ij,ij->i", factor, factor)
             # A row without noise that the factor holds altogether keeps what round-off may ask.
-            return LowRankCovariance(np.maximum(left, 1e-10 * float(noisy.min())), factor)
-    return DenseCovariance(matrix)
+            return covariance.LowRankCovariance(
+                np.maximum(left, 1e-10 * float(noisy.min())), factor
+            )
+    return covariance.DenseCovariance(matrix)
 
 
 def _factor(matrix: FloatArray, noise: FloatArray, left_over: float) -> FloatArray:

@@ -10,17 +10,12 @@ from numpy.typing import NDArray
 
 from pymc_skewgp._errors import NotSitesError
 from pymc_skewgp._gaussian import escalation, linalg, truncated
+from pymc_skewgp._gaussian import weights as w
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside, refuse_contradictory_constraints
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity
 from pymc_skewgp._gaussian.covariance import predictor_covariance
 from pymc_skewgp._gaussian.truncated import TruncatedDraws
-from pymc_skewgp._gaussian.weights import (
-    Estimate,
-    IntArray,
-    add_estimates,
-    systematic_rows,
-    together,
-)
+from pymc_skewgp._gaussian.twisted import Rung
 from pymc_skewgp._observations.likelihood import Derivative, Values
 from pymc_skewgp._observations.observations import Observations, equal_rows
 from pymc_skewgp._observations.sites import Sites
@@ -35,7 +30,7 @@ _PAIRS = 256  # of points, whose covariances are read off the diagonal of a matr
 Method = Literal["twisted", "lin_ess"]
 # Weighted draws that a chain is resampled from, at least: one draw alone would be the proposal's.
 LEAST_WEIGHTED = 128
-NOTHING_DRAWN = Estimate(0.0, 0.0, 1.0, -np.inf)
+NOTHING_DRAWN = w.Estimate(0.0, 0.0, 1.0, -np.inf)
 
 
 class FunctionFit:
@@ -126,7 +121,7 @@ class FunctionFit:
 
     def equal_draws(
         self, shape: tuple[int, int], method: str, rng: np.random.Generator, thin: int = 1
-    ) -> tuple[TruncatedDraws, IntArray]:
+    ) -> tuple[TruncatedDraws, w.IntArray]:
         """Draws of the latent vector, and which of them to take, `shape` being (chains, draws).
 
         Of coordinates one member of each mirrored pair; ValueError for another method than
@@ -140,21 +135,21 @@ class FunctionFit:
                 latent = self._rows_drawn(count, method, rng, chains=chains, thin=thin)
                 return latent, np.arange(count).reshape(shape)
             latent = self._rows_drawn(count, method, rng)
-            return latent, systematic_rows(latent.log_weights.reshape(chains, -1), draws, rng)
+            return latent, w.systematic_rows(latent.log_weights.reshape(chains, -1), draws, rng)
         refuse_method(method)
         latent = self.sampler.singles(count, rng)
-        chosen = systematic_rows(latent.log_weights.reshape(chains, -1), draws, rng)
+        chosen = w.systematic_rows(latent.log_weights.reshape(chains, -1), draws, rng)
         if latent.replicate is None:
             # A coordinate of evenly spaced points goes up and down with their order.
-            chosen = together(chosen, latent.log_weights.size, rng)
+            chosen = w.together(chosen, latent.log_weights.size, rng)
         return latent, chosen
 
     def draw(
         self,
         latent: TruncatedDraws,
-        chosen: IntArray,
+        chosen: w.IntArray,
         rng: np.random.Generator,
-        rows: IntArray | None = None,
+        rows: w.IntArray | None = None,
     ) -> FloatArray:
         """Draws of f at the data, all parts in a row, shape (chains, draws, q).
 
@@ -205,7 +200,7 @@ class FunctionFit:
         return None
 
     def given_coordinates(
-        self, coordinates: FloatArray, rng: np.random.Generator, rows: IntArray
+        self, coordinates: FloatArray, rng: np.random.Generator, rows: w.IntArray
     ) -> FloatArray:
         """Draws of f at some rows of data of one part, given rows of kept coordinates."""
         raise ValueError("the draws are not of this posterior, which keeps no coordinates.")
@@ -249,12 +244,12 @@ class FunctionFit:
         """
         return regression, joint
 
-    def evidence(self, joint: Estimate, signs: Estimate) -> Estimate:
+    def evidence(self, joint: w.Estimate, signs: w.Estimate) -> w.Estimate:
         """Log evidence, from the probability of the rectangle and that of the prior's signs."""
-        value, std_error, _, _ = add_estimates(self.conditioning.log_density, joint, signs)
+        value, std_error, _, _ = w.add_estimates(self.conditioning.log_density, joint, signs)
         return joint._replace(value=value, std_error=std_error)
 
-    def prior_log_prob(self, n_draws: int) -> Estimate:
+    def prior_log_prob(self, n_draws: int) -> w.Estimate:
         """Log probability of the signs at the pseudo-points, before any data."""
         return priors.log_prob_of_signs(self._prior, self.n_functions, n_draws)
 
@@ -314,7 +309,8 @@ class FunctionFit:
         """Joint draws of f at t new points, shape (chains, draws, t K)."""
         assert covariance is not None
         latent, chosen = self.equal_draws(shape, "twisted", rng)
-        units = priors.function_units(self._prior, covariance.shape[0])
+        sd = np.sqrt(priors.between_functions(self._prior, self.n_functions).diagonal())
+        units = np.tile(sd, covariance.shape[0] // sd.size)
         factor = units[:, None] * linalg.low_rank_factor(covariance / units / units[:, None])
         f = regression.centre[:, None] + (latent.draws[chosen.ravel()] @ regression.solved).T
         f += factor @ rng.standard_normal((factor.shape[1], f.shape[1]))
@@ -404,7 +400,7 @@ def site_draws(
     constrained: NDArray[np.bool_] | None = None,
     *,
     tol: float = _EP_TOLERANCE,
-    rung: escalation.Rung = escalation.DEFAULT.first,
+    rung: Rung = escalation.DEFAULT.first,
 ) -> SiteDraws:
     """A conditioned vector z = mean + factor c under sites; its rows are intervals.
 

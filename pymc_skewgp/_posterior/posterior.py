@@ -29,10 +29,11 @@ from pymc_skewgp._limits import (
 from pymc_skewgp._observations.binary import BernoulliLogit, BernoulliProbit
 from pymc_skewgp._observations.comparisons import pair_probability
 from pymc_skewgp._observations.likelihood import Likelihood, as_derivative, as_inputs, as_phase
-from pymc_skewgp._observations.new_rows import NewRows, RowNumbers, as_new_rows
+from pymc_skewgp._observations.new_rows import as_new_rows
 from pymc_skewgp._observations.probability import Probability
+from pymc_skewgp._observations.sites import SiteLikelihood
 from pymc_skewgp._observations.weighted import Weighted
-from pymc_skewgp._posterior import automatic, conditioning, fits, output, prior_report
+from pymc_skewgp._posterior import automatic, conditioning, fits, output
 from pymc_skewgp._posterior import prior as priors
 from pymc_skewgp._posterior.features import EveryInput, finite_rank_prior
 from pymc_skewgp._posterior.finite_rank_fit import finite_rank_fit
@@ -70,7 +71,9 @@ MOST_DENSE_ROWS = 5000
 
 def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> fits.FunctionFit:
     """Rows, or sites, under the prior as it is; many rows under an approximated one in blocks."""
-    several = priors.are_of_several(sets)
+    several = any(
+        isinstance(x.likelihood, SiteLikelihood) and x.values.n_functions > 1 for x in sets
+    )
     if several and prior.approximation is None:
         prior = replace(prior, approximation=EveryInput())
     if prior.approximation is not None:
@@ -94,7 +97,7 @@ def fit_of(prior: Prior, sets: tuple[DataSet, ...]) -> fits.FunctionFit:
 DataOfOneKind = tuple[ArrayLike, ArrayLike, Likelihood]
 
 
-class SkewGPPosterior(prior_report.ReportsPrior):
+class SkewGPPosterior(automatic.ReportsPrior):
     r"""Exact posterior of a latent function given data.
 
     Prior: f is a Gaussian process with mean m and kernel k, conditioned on its sign at s
@@ -501,7 +504,8 @@ class SkewGPPosterior(prior_report.ReportsPrior):
             Where it is about several functions, f has a dimension more. Group
             ``predictions_constant_data``: ``X``.
         """
-        new = self._new_rows(Xnew, of_rows)
+        kinds, k = [data.likelihood for data in self._sets], priors.n_functions(self._sets)
+        new = as_new_rows(self._sets[0].as_inputs("Xnew", Xnew), kinds, k, of_rows)
         probs = output.as_probabilities(quantiles)
         draws, chains = check.as_count("draws", draws, 0), check.as_count("chains", chains)
         refuse_large(draws, chains, new.size * self._fit.n_functions)
@@ -516,11 +520,6 @@ class SkewGPPosterior(prior_report.ReportsPrior):
             return output.predictions_tree(
                 self._sets, new, marginals, f, probs, rng, self._attributes(latent)
             )
-
-    def _new_rows(self, Xnew: ArrayLike, own: RowNumbers) -> NewRows:
-        kinds = [data.likelihood for data in self._sets]
-        k = priors.n_functions(self._sets)
-        return as_new_rows(self._sets[0].as_inputs("Xnew", Xnew), kinds, k, own)
 
     def probability(self, Xnew: ArrayLike) -> Probability:
         r"""Probability of a label 1 at new points, and nothing else: `predict` without its moments.

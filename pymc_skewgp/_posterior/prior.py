@@ -253,12 +253,6 @@ def units_of(variances: FloatArray, groups: Mapping[Any, IntArray]) -> FloatArra
     return units
 
 
-def function_units(prior: Prior, size: int) -> FloatArray:
-    """The same for so many values of all the functions: their standard deviations in B."""
-    sd = np.ones(1) if prior.coregion is None else np.sqrt(prior.coregion.diagonal())
-    return np.tile(sd, size // sd.size)
-
-
 def variances_of(prior: Prior, name: str, part: base.Values) -> FloatArray:
     """Variances, shape (n,), or covariances of the K functions at each input, shape (n, K, K)."""
     if part.derivative is None:
@@ -547,11 +541,6 @@ def rows_of(sets: tuple[DataSet, ...], prior: Prior) -> tuple[Observations, Bool
         constrained.append(np.full(rows.n_rows, relative) & (rows.variances < _MOST_NUGGET))
         parts.append(in_prior_units(rows, prior, data) if relative else rows)
     return stacked(parts, [data.values.size for data in sets]), np.concatenate(constrained)
-
-
-def are_of_several(sets: tuple[DataSet, ...]) -> bool:
-    """Whether factors of any of them are about several functions each."""
-    return any(isinstance(x.likelihood, SiteLikelihood) and x.values.n_functions > 1 for x in sets)
 
 
 def sites_of(sets: tuple[DataSet, ...]) -> Sites | None:

@@ -46,8 +46,8 @@ from pymc_skewgp._gaussian.gaussian_sum import MOST
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient
 from pymc_skewgp._gaussian.modes import Target
 from pymc_skewgp._gaussian.pairs import PairProposal, pair_proposal
-from pymc_skewgp._gaussian.truncated import TruncatedDraws
-from pymc_skewgp._gaussian.weights import Estimate, normalized_weights
+from pymc_skewgp._gaussian.twisted import Rung
+from pymc_skewgp._gaussian.weights import normalized_weights
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.sites import SitesGiven, support_jumps
 from pymc_skewgp._validation import FloatArray, as_generator
@@ -105,9 +105,10 @@ def sites_by_pairs(
     derivative by draws. So it is for sites that are impossible beyond a limit of the predictor.
     `LogProbGradient.noise` is the standard error of the value where draws were tempered.
     """
-    pairs = _pairs(rows, sites)
+    pairs = pairs_of(rows, sites)
     draws = pairs.sampler.members(n_draws, as_generator(random_seed))
-    estimate = _estimate(draws)
+    estimate = draws.log_prob
+    assert estimate is not None
     noise = 0.0 if draws.method == "pairs" else estimate.std_error
     e = draws.draws @ pairs.density.factor.T
     by_ep = rows.lower.size > sites.size
@@ -123,12 +124,6 @@ def sites_by_pairs(
         return found
     shares = _calibrated(e, weights, pairs.ep, exact)
     return found._replace(in_parameters=sites.in_parameters(pairs.density.offset + e, shares))
-
-
-def sites_estimate(rows: Rectangle, sites: SitesGiven, n_draws: int, random_seed: int) -> Estimate:
-    """The value alone with its error, rows that are intervals among them or not."""
-    sampler = _pairs(rows, sites).sampler
-    return _estimate(sampler.members(n_draws, as_generator(random_seed)))
 
 
 def _ep(
@@ -159,6 +154,8 @@ class SiteDraws:
         Of expectation propagation: weights make up for what is left.
     rung : Rung, optional
         How the rows are proposed.
+    log_concave : bool, default False
+        Whether all sites are known to be.
 
     Attributes
     ----------
@@ -175,14 +172,14 @@ class SiteDraws:
         cov: WithSites,
         rows: RowsBeside | None,
         tol: float,
-        rung: escalation.Rung = escalation.DEFAULT.first,
+        rung: Rung = escalation.DEFAULT.first,
+        *,
+        log_concave: bool = False,
     ) -> None:
         self.density, self.cov, self._rows, self._rung = density, cov, rows, rung
         self._slopes, self._tol = slopes, tol
-
-    @cached_property
-    def _factors(self) -> tilted.SiteFactors:
-        return tilted.SiteFactors(self.density.log_prob, self._slopes, self.density.offset)
+        self._factors = tilted.SiteFactors(density.log_prob, slopes, density.offset)
+        self._factors.certain = log_concave
 
     @property
     def log_concave(self) -> bool:
@@ -218,7 +215,7 @@ class SiteDraws:
         return coordinates.SiteSampler(with_modes(proposal, target, self._rows))
 
 
-def _pairs(rows: Rectangle, sites: SitesGiven) -> SiteDraws:
+def pairs_of(rows: Rectangle, sites: SitesGiven) -> SiteDraws:
     """For sites, and for rows that are intervals before them."""
     k = rows.lower.size - sites.size
     matrix = linalg.symmetric(rows.cov)
@@ -351,11 +348,6 @@ def _calibrated(e: FloatArray, weights: FloatArray, ep: EPResult, exact: _Exact)
     by = np.linalg.solve(moments, known.T[:, :, None])[..., 0]
     shares: FloatArray = np.einsum("ajm,ma->jm", powers, by) * weights[:, None]
     return shares
-
-
-def _estimate(draws: TruncatedDraws) -> Estimate:
-    assert draws.log_prob is not None
-    return draws.log_prob
 
 
 # What the evidence of a block without a SkewGP is a function of: predictors of white coordinates.

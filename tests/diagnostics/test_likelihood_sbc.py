@@ -21,7 +21,7 @@ from scipy.stats import kstest
 import pymc_skewgp as sg
 from pymc_skewgp import likelihoods, sbc
 from pymc_skewgp._diagnostics.approximations import METHODS, from_draws
-from pymc_skewgp._diagnostics.sbc import draw_prior
+from pymc_skewgp._diagnostics.comparison import draw_prior
 
 SIZE = 1e-4
 N = 25

@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal, norm
 from xarray import open_datatree
 
 import pymc_skewgp as sg
-from pymc_skewgp._posterior.gaussian_posterior import ep_posterior, laplace_posterior
+from pymc_skewgp._diagnostics.approximations import ep_posterior, laplace_posterior
 from pymc_skewgp.likelihoods import (
     CensoredGaussian,
     Gaussian,

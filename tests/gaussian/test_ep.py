@@ -12,7 +12,7 @@ from oracles import brute_log_prob, equicorrelated_cov, finite_difference
 from scipy.special import expit, gammaln
 
 from pymc_skewgp._errors import EPConvergenceWarning
-from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance, RepeatedCovariance
+from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
 from pymc_skewgp._gaussian.ep import ep_gradient, fit_ep, fit_factors, sequential_sites
 from pymc_skewgp._gaussian.ep_dense import dense_ep, ep_with_gradient
 from pymc_skewgp._gaussian.linalg import AndersonMixing
@@ -164,7 +164,7 @@ def test_rows_that_repeat_move_together():
     """One by one they would be the fixed point of another problem, with a row of each kind."""
     rng = np.random.default_rng(10192)
     noise, factor = np.ones(12), 1e3 * rng.normal(size=(12, 4))
-    cov = RepeatedCovariance(noise, factor, rng.integers(10, 10**5, 12).astype(float))
+    cov = LowRankCovariance(noise, factor, rng.integers(10, 10**5, 12).astype(float))
     lower, upper = np.where(rng.random(12) < 0.5, 0.0, -np.inf), np.full(12, np.inf)
     upper[lower < 0] = 0.0
     options = {"tol": 1e-6, "max_sweeps": 1000, "count": cov.count}

@@ -20,7 +20,7 @@ from pymc_skewgp._gaussian.escalation import (
     first_accepted,
 )
 from pymc_skewgp._gaussian.tempering import TemperedDraws
-from pymc_skewgp._gaussian.twisted import CompiledDraws, NumpyDraws, twist, twisted_draws
+from pymc_skewgp._gaussian.twisted import TwistedDraws
 from pymc_skewgp._gaussian.weights import (
     Estimate,
     log_mean_exp,
@@ -175,7 +175,7 @@ LEVELS = (np.arange(20_000) + 0.5) / 20_000
 
 def direction_of(cov, lower, upper):
     dense = DenseCovariance(cov)
-    return twist(dense, fit_ep(dense, lower, upper), lower, upper, power=1.0).direction
+    return Rung(power=1.0).twist(dense, fit_ep(dense, lower, upper), lower, upper).direction
 
 
 @pytest.mark.parametrize(("variance", "n"), [(1.0, 20), (9.0, 40), (30.0, 60)])
@@ -263,7 +263,7 @@ TWISTS = [(1.0, None), (0.6, None), (0.2, None), (1.0, 0.64), (0.35, 0.64), (0.6
 def draw(cov, lower, upper, *, relax=1.0, power=None, n=256, seed=0, ep=None):
     form = DenseCovariance(cov) if isinstance(cov, np.ndarray) else cov
     ep = fit_ep(form, lower, upper) if ep is None else ep
-    proposal = twist(form, ep, lower, upper, relax=relax, power=power)
+    proposal = Rung(relax=relax, power=power).twist(form, ep, lower, upper)
     points = uniform_points(proposal.n_dims, n, REPLICATES, np.random.default_rng(seed))
     return proposal.draw(points)
 
@@ -335,12 +335,12 @@ def test_a_given_order():
     ep = fit_ep(DenseCovariance(cov), lower, upper)
     p = np.random.default_rng(4).permutation(n)
     points = uniform_points(n, 64, 1, np.random.default_rng(5))
-    given = twist(DenseCovariance(cov), ep, lower, upper, order=p)
+    given = Rung().twist(DenseCovariance(cov), ep, lower, upper, order=p)
     u, log_weights = given.draw(points)
     np.testing.assert_array_equal(given.order, p)
     sites = replace(ep, tau=ep.tau[p], nu=ep.nu[p], mean=ep.mean[p], variance=ep.variance[p])
     permuted = DenseCovariance(cov[np.ix_(p, p)])
-    v, others = twist(permuted, sites, lower[p], upper[p], order=np.arange(n)).draw(points)
+    v, others = Rung().twist(permuted, sites, lower[p], upper[p], order=np.arange(n)).draw(points)
     # Round-off, over a condition number of a few hundred.
     np.testing.assert_allclose(u[p], v, atol=1e-10)
     np.testing.assert_allclose(log_weights, others, atol=1e-10)
@@ -389,7 +389,7 @@ def test_weights_of_given_points(n, rho, kind, relax):
     lower, upper = limits(kind, max(n, 3))
     lower, upper = lower[:n], upper[:n]
     cov = DenseCovariance(equicorrelated_cov(n, rho))
-    proposal = twist(cov, fit_ep(cov, lower, upper), lower, upper, relax=relax)
+    proposal = Rung(relax=relax).twist(cov, fit_ep(cov, lower, upper), lower, upper)
     u, log_weights = proposal.draw(np.random.default_rng(n).random((n, 50)))
     np.testing.assert_allclose(proposal.log_weights_of(u), log_weights, rtol=0, atol=1e-9)
 
@@ -398,11 +398,11 @@ def test_weights_of_points_outside_and_under_a_leading_direction():
     cov, upper = DenseCovariance(equicorrelated_cov(3, 0.5)), np.full(3, np.inf)
     ep = fit_ep(cov, np.zeros(3), upper)
     points = np.array([[1.0, 1.0], [1.0, -1e-9], [1.0, 1.0]])
-    log_weights = twist(cov, ep, np.zeros(3), upper).log_weights_of(points)
+    log_weights = Rung().twist(cov, ep, np.zeros(3), upper).log_weights_of(points)
     assert np.isfinite(log_weights[0])
     assert log_weights[1] == -np.inf
     with pytest.raises(ValueError, match="without a leading direction"):
-        twist(cov, ep, np.zeros(3), upper, power=0.64).log_weights_of(points)
+        Rung(power=0.64).twist(cov, ep, np.zeros(3), upper).log_weights_of(points)
 
 
 # Limits of the rows, given the number of each over that of all.
@@ -421,7 +421,7 @@ def on_sides(sides, n, relax=1.0):
     factor = np.random.default_rng(n).normal(size=(n, n))
     cov = DenseCovariance(np.eye(n) if sides == "far" else factor @ factor.T / n + 0.3 * np.eye(n))
     low, high = (np.broadcast_to(x, n).astype(float) for x in SIDES[sides](np.arange(n) / n))
-    proposal = twist(cov, fit_ep(cov, low, high, tol=1e-8), low, high, relax=relax)
+    proposal = Rung(relax=relax).twist(cov, fit_ep(cov, low, high, tol=1e-8), low, high)
     return proposal, uniform_points(n, 64, 1, np.random.default_rng(0))
 
 
@@ -429,16 +429,17 @@ def on_sides(sides, n, relax=1.0):
 @pytest.mark.parametrize("relax", [1.0, 0.5])
 def test_compiled_draws_are_those_of_numpy(sides, relax):
     made = on_sides(sides, 35, relax)  # more than one block, and not a multiple of four
-    expected, found = NumpyDraws(*made), twisted_draws(*made, True)
-    assert isinstance(found, CompiledDraws)
+    expected, found = TwistedDraws(*made, False), TwistedDraws(*made, True)
+    assert found.compiled
+    np.testing.assert_allclose(found.draw(3), expected.draw(3), atol=1e-9)
     # Round-off of a recursion of 35 steps, and of differences of products.
     np.testing.assert_allclose(found.log_weights, expected.log_weights, atol=1e-10)
     weights = np.random.default_rng(1).dirichlet(np.ones(64))
-    pairs = zip(found.sums(weights), expected.sums(weights), strict=True)
+    pairs = zip(found.derivatives(weights), expected.derivatives(weights), strict=True)
     for ours, theirs in pairs:
         np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-8 * np.abs(theirs).max())
 
 
 @pytest.mark.parametrize("sides", ["both", "far"])
 def test_two_limits_or_a_far_tail_are_not_drawn_by_compiled_loops(sides):
-    assert isinstance(twisted_draws(*on_sides(sides, 6), True), NumpyDraws)
+    assert not TwistedDraws(*on_sides(sides, 6), True).compiled

@@ -24,7 +24,7 @@ from pymc_skewgp import (
 )
 from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
-from pymc_skewgp._gaussian.twisted import twist
+from pymc_skewgp._gaussian.twisted import Rung
 from pymc_skewgp._gaussian.weights import relative_ess, uniform_points
 
 inf, nan = np.inf, np.nan
@@ -284,7 +284,7 @@ def test_unequal_weights_are_honoured():
     result = truncated_mvn(equicorrelated_cov(n, rho), 0.0, None, n_draws=4096, random_seed=1)
     lower, upper = np.zeros(n), np.full(n, inf)
     form = DenseCovariance(equicorrelated_cov(n, rho))
-    proposal = twist(form, fit_ep(form, lower, upper), lower, upper, relax=0.05)
+    proposal = Rung(relax=0.05).twist(form, fit_ep(form, lower, upper), lower, upper)
     u, log_weights = proposal.draw(uniform_points(n, 4096, 1, np.random.default_rng(2)))
     poor = replace(result, draws=u.T, log_weights=log_weights)
     exact = equicorrelated_moments(lower, upper, rho).first.mean()

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
 from pymc_skewgp._gaussian.tempering import _next_rise, temper
-from pymc_skewgp._gaussian.twisted import twist
+from pymc_skewgp._gaussian.twisted import Rung
 from pymc_skewgp._gaussian.weights import (
     N_SOBOL,
     Estimate,
@@ -270,7 +270,7 @@ LOWER, UPPER = np.zeros(N), np.full(N, np.inf)
 
 def poor_proposal(rho=RHO, relax=0.02):
     cov = DenseCovariance(equicorrelated_cov(N, rho))
-    return twist(cov, fit_ep(cov, LOWER, UPPER), LOWER, UPPER, relax=relax)
+    return Rung(relax=relax).twist(cov, fit_ep(cov, LOWER, UPPER), LOWER, UPPER)
 
 
 def run(proposal, seed, per_replicate=100):

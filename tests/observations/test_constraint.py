@@ -8,7 +8,7 @@ from oracles import orthant
 from scipy.stats import multivariate_normal, norm
 
 import pymc_skewgp as sg
-from pymc_skewgp._posterior.gaussian_posterior import ep_posterior, laplace_posterior
+from pymc_skewgp._diagnostics.approximations import ep_posterior, laplace_posterior
 from pymc_skewgp.likelihoods import BernoulliProbit, Constraint, Gaussian, Selection
 
 ETA, LS = 1.3, 0.8

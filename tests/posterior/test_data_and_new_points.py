@@ -26,9 +26,9 @@ from scipy.stats import norm
 
 import pymc_skewgp as sg
 from pymc_skewgp import likelihoods as of
+from pymc_skewgp._diagnostics.approximations import ep_posterior
 from pymc_skewgp._model.gp.functions import ArrayCovariance
 from pymc_skewgp._observations.forecasts import averaged_forecasts
-from pymc_skewgp._posterior.gaussian_posterior import ep_posterior
 
 N_SEEDS = 16
 cov = pm.gp.cov

@@ -12,6 +12,7 @@ from site_oracles import site_posterior
 
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian import ep_dense
+from pymc_skewgp._gaussian.covariance import LowRankCovariance
 from pymc_skewgp._model.gp.distribution_graph import distribution_graph
 from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._posterior import evidence_gradient
@@ -54,9 +55,7 @@ def test_low_rank_and_dense_agree(noise, monkeypatch):
         scale = np.sqrt(noise)
         terms = terms._replace(lower=scale * terms.lower, upper=scale * terms.upper)
     low_rank, rows = EvidenceByEP()(terms), Intervals(terms)
-    assert isinstance(
-        evidence_gradient._covariance(terms, rows), evidence_gradient.LowRankCovariance
-    )
+    assert isinstance(evidence_gradient._covariance(terms, rows), LowRankCovariance)
     monkeypatch.setattr(evidence_gradient, "_LOW_RANK_SHARE", 0.0)
     dense = EvidenceByEP()(terms)
     # What the factor leaves out is 2e-6 of the noise's variance; EP's tolerance counts squared.

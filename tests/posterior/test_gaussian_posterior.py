@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal, norm
 from site_oracles import Counts, Student
 
 import pymc_skewgp as sg
-from pymc_skewgp._posterior.gaussian_posterior import (
+from pymc_skewgp._diagnostics.approximations import (
     ep_posterior,
     laplace_posterior,
 )

@@ -10,8 +10,8 @@ from scipy.stats import kstest, norm
 
 import pymc_skewgp as sg
 from pymc_skewgp import LatentMarginals, LatentPosterior, SkewGPPosterior, likelihoods
+from pymc_skewgp._diagnostics.approximations import continue_draws
 from pymc_skewgp._gaussian.blocks.functions import NoiseRule
-from pymc_skewgp._posterior.gaussian_posterior import continue_draws
 from pymc_skewgp._posterior.output import (
     averages,
     averages_by_batches,

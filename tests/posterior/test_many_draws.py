@@ -13,7 +13,7 @@ from pymc_skewgp._observations.observations import intervals
 from pymc_skewgp._posterior import conditioning
 from pymc_skewgp._posterior import draws_with_evidence as many_draws
 from pymc_skewgp._posterior.conditioning import Conditioning
-from pymc_skewgp._posterior.draws_with_evidence import Case, GroupSettings, draws_of_many
+from pymc_skewgp._posterior.draws_with_evidence import Case, draws_of_many
 
 X = np.array([-0.5, 0.1, 0.8])
 # A row with two limits beside rows with one; signs that alternate.
@@ -22,7 +22,6 @@ LIMITS = {
     "signs": np.array([[0.0, -np.inf, 0.0], [np.inf, 0.0, np.inf]]),
 }
 LENGTHS = np.linspace(0.2, 2.0, 40)
-FEW = GroupSettings(size=16)
 
 
 def prior(ls, variance=4.0):
@@ -39,9 +38,9 @@ def log_prob(ls, variance=4.0, limits="mixed"):
     return brute_log_prob(*LIMITS[limits], prior(ls, variance) + np.eye(3))
 
 
-def run(cases, count, seed=0, settings=FEW, mapped=starmap):
+def run(cases, count, seed=0, mapped=starmap):
     rngs = np.random.default_rng(seed).spawn(len(cases))
-    return list(draws_of_many(iter(cases), [count] * len(cases), 64, rngs, mapped, settings))
+    return list(draws_of_many(iter(cases), [count] * len(cases), 64, rngs, mapped))
 
 
 def test_evidences_and_their_errors():
@@ -77,7 +76,8 @@ def test_more_draws_where_weights_are_less_equal(monkeypatch):
         return original(proposals, points)
 
     monkeypatch.setattr(many_draws.twisted, "draw_side_by_side", counted)
-    found = run([case(1.5, 400.0, "signs")] * 300, 1, settings=GroupSettings(bias=1e-6))
+    monkeypatch.setattr(many_draws, "_BIAS", 1e-6)
+    found = run([case(1.5, 400.0, "signs")] * 300, 1)
     assert set(numbers) == {16, 64}
     ratio = np.exp([x.log_evidence - log_prob(1.5, 400.0, "signs") for x in found])
     assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(ratio.size)

@@ -16,7 +16,7 @@ from scipy.special import log_ndtr, logsumexp
 import pymc_skewgp as sg
 from pymc_skewgp import likelihoods as of
 from pymc_skewgp._gaussian.coordinates import EQUAL
-from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms, Intervals, alike_rows_of
+from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms, Intervals
 
 PLACES = np.array([[0.0], [3.0]])
 GP = sg.SkewGP(cov_func=2.0**2 * pm.gp.cov.ExpQuad(1, ls=1.0))
@@ -163,7 +163,7 @@ def test_the_search_does_not_go_by_the_tail():
         cov = rbf(sd**2, 1.0)(X) + np.eye(40)
         ends = np.zeros(40), np.full(40, np.inf), np.full(40, np.nan)
         terms = EvidenceTerms(*ends, cov, np.ones(40), nothing, nothing, np.zeros((0, 0)))
-        assert alike_rows_of(Intervals(terms), EQUAL) is None
+        assert not Intervals(terms).are_alike(EQUAL)
 
 
 # Weights are repeated observations: the same posterior as of the repeated data.

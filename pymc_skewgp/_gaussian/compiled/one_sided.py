@@ -1,6 +1,6 @@
 """The twisted sampler's draws, and the reverse of their recursion, for rows with one limit each.
 
-What `TwistedProposal.draw` and `NumpyDraws` compute, without Python's lock: chains in threads draw
+What `TwistedProposal.draw` computes, without Python's lock: chains in threads draw
 side by side. A row's sign is 1 for a lower limit and -1 for an upper one; times the sign all limits
 are lower ones. Arrays of draws have one row for each row of the rectangle.
 """

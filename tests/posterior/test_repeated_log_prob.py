@@ -10,8 +10,8 @@ from likelihood_oracles import function_grid
 from oracles import finite_difference
 from scipy.special import log_ndtr, ndtr
 
-from pymc_skewgp._gaussian.log_prob_gradient import (
-    RepeatedRectangle,
+from pymc_skewgp._posterior.evidence_gradient import (
+    Rows,
     log_prob_by_ep,
     repeated_log_prob,
 )
@@ -30,18 +30,18 @@ def problem(hard, many=True):
     lower = np.array([-0.3, 0.1, -INF, -0.8])
     upper = np.array([INF, INF, 0.1, 0.2])
     count = np.array([1.0, 130.0, 40.0, 90.0] if many else [1.0, 2.0, 1.0, 3.0])
-    rows = RepeatedRectangle(K + np.diag(noise), noise, lower, upper, count)
+    rows = Rows(K + np.diag(noise), noise, lower, upper, count)
     return rows if hard else part(rows, np.arange(1, 4))
 
 
 def part(rows, kinds):
-    columns = (x[kinds] for x in (rows.noise, rows.lower, rows.upper, rows.count))
-    return RepeatedRectangle(rows.cov[np.ix_(kinds, kinds)], *columns)
+    columns = (x[kinds] for x in (rows.noise, rows.lower, rows.upper, rows.counts))
+    return Rows(rows.cov[np.ix_(kinds, kinds)], *columns)
 
 
 def exact(rows):
     """By a grid over the values, in steps that are less than what they are given the rows."""
-    s = rows.count.size - 3
+    s = rows.counts.size - 3
     K = rows.predictor_cov
     at = [s, s + 2]  # the first kind of each place has the place's value
     values = K[np.ix_(at, at)]
@@ -51,7 +51,7 @@ def exact(rows):
         for d in range(s, s + 3):
             sd, z = np.sqrt(rows.noise[d]), eta[:, PLACE[d - s]]
             mass = ndtr((rows.upper[d] - z) / sd) - ndtr((rows.lower[d] - z) / sd)
-            total += rows.count[d] * np.log(np.maximum(mass, 1e-300))
+            total += rows.counts[d] * np.log(np.maximum(mass, 1e-300))
         if s:
             slope = np.linalg.solve(values, K[at, 0])
             sd = np.sqrt(K[0, 0] - slope @ K[at, 0])
@@ -75,7 +75,7 @@ def test_values(hard, many):
 def directions(rows):
     """Changes of K, the same for kinds of one place, of limits and of the noise."""
     rng = np.random.default_rng(3)
-    s = rows.count.size - 3
+    s = rows.counts.size - 3
     owner = np.concatenate([np.arange(s), s + PLACE])
     small = rng.normal(size=(s + 2, s + 2)) * 0.1
     small = small + small.T
@@ -88,12 +88,12 @@ def directions(rows):
 
 def moved(rows, which, by):
     fields = dict(vars(rows))
-    for name in ("predictor_cov", "factor"):
+    for name in ("predictor_cov", "factor", "own_noise"):
         fields.pop(name, None)
     fields[which] = fields[which] + by
     if which == "noise":
         fields["cov"] = fields["cov"] + np.diag(by)
-    return RepeatedRectangle(**fields)
+    return Rows(**fields)
 
 
 def along(found, which, direction):
