@@ -91,7 +91,8 @@ def test_sites_between_ends():
     objective.totals_by_ep([at.at(at.x + step) for step in np.linspace(-1.0, 1.0, 30)])
     new = at.at(at.x + 0.123)
     ((terms, sites),) = objective.known_at(new)
-    found = objective.ends.near(0, new, terms, sites)
+    (found,) = objective.ends.near(0, [new], [(terms, sites)])
+    assert found is not None
     assert found.terms is terms
     true = factor_start(terms, sites)
     for own, right in zip(found.sites, true.sites, strict=True):
