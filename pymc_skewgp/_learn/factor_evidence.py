@@ -24,6 +24,7 @@ from pymc_skewgp._gaussian.coordinate_gaussian import (
     coordinate_gaussians,
 )
 from pymc_skewgp._gaussian.coordinates import LARGEST_UNSEEN, SiteSampler
+from pymc_skewgp._gaussian.escalation import DEFAULT
 from pymc_skewgp._gaussian.linalg import low_rank_factor, symmetric
 from pymc_skewgp._gaussian.tilted import SiteFactors, Tilted
 from pymc_skewgp._gaussian.weights import (
@@ -262,10 +263,7 @@ def _ends(
     )
     try:
         with no_warnings(), np.errstate(all="ignore"):
-            if ended and isinstance(rows, _RowsTogether):
-                fits = rows.placed()
-            else:
-                fits = rows.fit(tol)
+            fits = rows.placed() if ended and isinstance(rows, _RowsTogether) else rows.fit(tol)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return None
     done = (fits.residual < tol) & np.isfinite(fits.log_prob)
