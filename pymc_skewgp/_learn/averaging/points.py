@@ -230,11 +230,17 @@ _Wanted = tuple[Point, list[Task], int, np.random.Generator]
 
 
 class _SideBySide:
-    """Tasks of factors drawn side by side at many points, or with EP begun where it ends."""
+    """Tasks of factors drawn side by side at many points, or with EP begun where it ends.
+
+    Attributes
+    ----------
+    kinds : list of bool
+        Which of a point's tasks are of factors.
+    """
 
     def __init__(self, n_candidates: int) -> None:
         self._n_candidates = n_candidates
-        self._kinds: list[bool] = []  # whether a task is of factors
+        self.kinds: list[bool] = []
         self._ends = Ends()
 
     def each(self, every: Iterator[_Wanted]) -> Iterator[_Wanted]:
@@ -244,8 +250,8 @@ class _SideBySide:
         for given in every:
             if not size:
                 parts = given[1]
-                self._kinds = [_is_of_factors(x) for x in parts]  # as at all other points
-                own: Any = [x for x, kind in zip(parts, self._kinds, strict=True) if kind]
+                self.kinds = [_is_of_factors(x) for x in parts]  # as at all other points
+                own: Any = [x for x, kind in zip(parts, self.kinds, strict=True) if kind]
                 size = max((n_together(x.terms, x.sites) for x in _as_factors(own)), default=1)
             waiting.append(given)
             if len(waiting) >= size:
@@ -257,7 +263,7 @@ class _SideBySide:
         n_pairs = max([self._n_candidates // 2, *(given[2] for given in waiting)])
         for i in range(len(waiting[0][1]) if waiting else 0):
             own = [given for given in waiting if isinstance(given[1][i], Case | FactorTask)]
-            if own and self._kinds[i]:
+            if own and self.kinds[i]:
                 self._draw(i, own, n_pairs)
         return waiting
 
@@ -285,7 +291,7 @@ class _SideBySide:
         # Of intervals the twisted sampler has more equal weights, where coordinates are many.
         are_rows = isinstance(before[0], Case) and before[0].sites is None
         if are_rows and first and 2 * sum(map(bool, drawn)) < len(drawn):
-            self._kinds[i] = False
+            self.kinds[i] = False
             return
         each = zip(waiting, before, tasks, begun, ends, drawn, strict=True)
         for (point, parts, *_), old, task, start, end, new in each:
@@ -307,11 +313,12 @@ def run_tasks(
     rngs = rng.spawn(len(counts))
     mapped = partial(_mapped, n_jobs=n_jobs)
     wanted = zip(points, latent.tasks(points), counts, rngs, strict=True)
-    every = _SideBySide(n_candidates).each(wanted)
+    together = _SideBySide(n_candidates)
+    every = together.each(wanted)
     first = next(every)
     every = chain([first], every)
     parts = first[1]
-    if len(parts) == 1 and isinstance(parts[0], Case):
+    if len(parts) == 1 and isinstance(parts[0], Case) and not together.kinds[0]:
         cases = (case for (_, (case,), *_) in every if isinstance(case, Case))
         yield from draws_of_many(cases, counts, n_candidates, rngs, mapped)
         return
