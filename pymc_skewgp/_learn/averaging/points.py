@@ -613,17 +613,20 @@ def exact_points(
     chosen = weighted.resampled(n_evidences, rng)
     different = np.unique(chosen)
     # The sampler begins from the last point's.
-    path = short_path(weighted.x[different])
-    step = max(1, path.size // _SETTLED)  # those to begin with are everywhere
-    different = different[np.concatenate([path[::step], np.delete(path, np.s_[::step])])]
+    different = different[short_path(weighted.x[different])]
     place = np.empty(len(weighted.x), dtype=np.intp)
     place[different] = np.arange(different.size)
     entries = place[chosen]
     share = np.bincount(entries) / chosen.size
     counts = np.ceil(n_draws * share).astype(np.intp) + 1
     points = [weighted.point(i) for i in different]
-    runs = run_tasks(latent, points, counts.tolist(), n_candidates, rng, n_jobs)
-    found = list(steps(runs, "Exact evidences, and draws of f", len(points)))
+    # Those to begin with are everywhere.
+    every, step = np.arange(different.size), max(1, different.size // _SETTLED)
+    order = np.concatenate([every[::step], np.delete(every, np.s_[::step])])
+    in_order = [points[i] for i in order], counts[order].tolist()
+    runs = run_tasks(latent, *in_order, n_candidates, rng, n_jobs)
+    drawn = list(steps(runs, "Exact evidences, and draws of f", len(points)))
+    found = [drawn[i] for i in np.argsort(order)]
     exact = np.array([x.log_evidence for x in found])
     return ExactPoints(entries, points, exact - weighted.log_evidence[different], found)
 
