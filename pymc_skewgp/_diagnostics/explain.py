@@ -336,8 +336,8 @@ def _cost(problem: IntegrationProblem) -> tuple[str, float]:
     some = _SIDE_BY_SIDE if count > _DEFAULT.n_evidences else 1
     stage("Time of a few evidences")
     one = _seconds(lambda: evaluate.values(some * [point])) / some
-    tasks, drawn = problem.latent.tasks, (some * [1], N_CANDIDATES, rng, None)
-    exact = _seconds(lambda: list(run_tasks(tasks(some * [point]), *drawn))) / some
+    drawn = problem.latent, some * [point], some * [1], N_CANDIDATES, rng
+    exact = _seconds(lambda: list(run_tasks(*drawn))) / some
     rung = rungs(problem, _DEFAULT)[0] if d else EXACT
     n_points = _evaluations(rung, d, count, problem.is_slow)
     seconds = max(n_points * one + count * exact, 0.1)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, solve_triangular
-from scipy.linalg.lapack import dtrtri
+from scipy.linalg.lapack import dpotrs, dtrtri
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY
@@ -159,6 +159,19 @@ def coordinate_gaussian(factor: FloatArray, tau: FloatArray, nu: FloatArray) -> 
     np.einsum("ii->i", precision)[:] += 1.0
     chol, _ = linalg.cholesky("the precision of the coordinates", precision)
     return CoordinateGaussian(cho_solve((chol, True), factor.T @ nu), chol)
+
+
+def coordinate_gaussians(
+    factor: FloatArray, tau: FloatArray, nu: FloatArray
+) -> list[CoordinateGaussian]:
+    """The same of many factors, shape (P, n, r); LinAlgError where one precision is none."""
+    across = factor.swapaxes(1, 2)
+    precision = (across * tau[:, None]) @ factor
+    np.einsum("pii->pi", precision)[:] += 1.0
+    pull = (across @ nu[:, :, None])[..., 0]
+    chols = np.linalg.cholesky(precision)
+    each = zip(chols, pull, strict=True)
+    return [CoordinateGaussian(dpotrs(chol, b, lower=1)[0], chol) for chol, b in each]
 
 
 # Sites of factors that share a direction, as wide as their product asks for.

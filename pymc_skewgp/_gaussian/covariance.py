@@ -6,7 +6,7 @@ diagonal of S, m and the normalising constant at every sweep, the twisted sample
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -570,9 +570,14 @@ class FactoredCovariance:
         return block
 
 
+@lru_cache
+def _signs(n: int) -> FloatArray:
+    return np.where(np.random.default_rng(0).random(n) < 0.5, -1.0, 1.0)
+
+
 def _refuse_indefinite(matrix: FloatArray, factor: FloatArray) -> None:
     # One matrix product with a fixed vector of signs sees what the factor left out, at O(n^2).
-    probe = np.where(np.random.default_rng(0).random(matrix.shape[0]) < 0.5, -1.0, 1.0)
+    probe = _signs(matrix.shape[0])
     gap = np.abs(matrix @ probe - factor @ (factor.T @ probe)).max()
     scale = matrix.diagonal().max()
     if gap > _LEFT_OUT * scale * np.sqrt(probe.size):

@@ -13,6 +13,7 @@ from pymc_skewgp._gaussian.blocks.ep import (
     BlockEP,
     SideBySide,
     fit_side_by_side,
+    placed_side_by_side,
 )
 from pymc_skewgp._gaussian.blocks.pairs import singles_side_by_side
 from pymc_skewgp._gaussian.blocks.rows import Pattern
@@ -20,7 +21,7 @@ from pymc_skewgp._gaussian.blocks.several import fit_several, sites_together
 from pymc_skewgp._gaussian.coordinate_gaussian import (
     CoordinateGaussian,
     SiteMarginals,
-    coordinate_gaussian,
+    coordinate_gaussians,
 )
 from pymc_skewgp._gaussian.coordinates import LARGEST_UNSEEN, SiteSampler
 from pymc_skewgp._gaussian.escalation import DEFAULT
@@ -32,7 +33,7 @@ from pymc_skewgp._gaussian.weights import (
     log_mean_exp,
     normalized_weights,
     relative_ess,
-    systematic_resample,
+    resample_together,
 )
 from pymc_skewgp._learn.factor_rows import (
     VALUE_TOLERANCE,
@@ -163,6 +164,9 @@ _MOST_OPERATIONS, _ROWS_TOGETHER, _SWEEPS_TOGETHER = 3 * 10**7, 1000, 20
 _NUMBERS_TOGETHER = 2**18  # of the factors of points alone, which have no sweeps
 # Draws at many hyperparameters together: a tail that these hardly meet is looked for.
 _DRAWS = 1024
+# Residual of EP for pairs, whose weights make up for it: they do not see a mean that is off.
+_DRAW_TOLERANCE = 0.05
+_OUTER = 2
 # Hyperparameters side by side from which on modes are looked for at the outer ones first.
 _FEWEST_SEARCHED = 6
 
@@ -214,10 +218,7 @@ class Drawn(NamedTuple):
 
     def resampled(self, count: int, rng: np.random.Generator) -> FloatArray:
         """So many of them, with equal weights, in random order with copies side by side."""
-        chosen = systematic_resample(self.log_weights, count, rng)
-        own, copies = np.unique(chosen, return_counts=True)
-        order = rng.permutation(own.size)
-        return self.draws[np.repeat(own[order], copies[order])]
+        return self.draws[resample_together(self.log_weights, count, rng)]
 
 
 def drawn_together(
@@ -225,38 +226,47 @@ def drawn_together(
     starts: Sequence[FactorStart],
     n_pairs: int,
     rngs: Sequence[np.random.Generator],
-) -> list[FactorStart | Drawn | None] | None:
-    """One member of each of so many pairs, or where EP ends if their weights ask for more.
+) -> tuple[list[FactorStart | None], list[Drawn | None]]:
+    """Where EP ends, and one member of each of so many pairs.
 
-    None where it has not ended, or nowhere.
+    None where it has not ended, or where their weights ask for more.
     """
-    found = _ends(known, starts)
+    found = _ends(known, starts, _DRAW_TOLERANCE, as_ends=True)
+    nothing: list[Drawn | None] = [None] * len(known)
     if found is None:
-        return None
+        return [None] * len(known), nothing
     ends, rows, fits = found
     if isinstance(rows, _SeveralTogether):
-        return list(rows.without_search(ends))
+        return rows.without_search(ends), nothing
     try:
         with no_warnings(), np.errstate(all="ignore"):
             drawn = rows.drawn(fits, n_pairs, rngs)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
-        return list(ends)
-    return [end and (own or end) for end, own in zip(ends, drawn, strict=True)]
+        return ends, nothing
+    return ends, [own if end else None for end, own in zip(ends, drawn, strict=True)]
 
 
 def _ends(
-    known: Sequence[Known], starts: Sequence[Any]
+    known: Sequence[Known],
+    starts: Sequence[Any],
+    tol: float = VALUE_TOLERANCE,
+    *,
+    as_ends: bool = False,
 ) -> tuple[list[FactorStart | None], "_RowsTogether | _SeveralTogether", SideBySide] | None:
     if len(known) < 2:
         return None
     several = known[0][1] is not None and known[0][1].several
     rows = (_SeveralTogether if several else _RowsTogether)(known, starts)
+    ended = as_ends and all(
+        start.terms is terms and (sites is None or sites.log_concave)
+        for start, (terms, sites) in zip(starts, known, strict=True)
+    )
     try:
         with no_warnings(), np.errstate(all="ignore"):
-            fits = rows.fit()
+            fits = rows.placed() if ended and isinstance(rows, _RowsTogether) else rows.fit(tol)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return None
-    done = (fits.residual < VALUE_TOLERANCE) & np.isfinite(fits.log_prob)
+    done = (fits.residual < tol) & np.isfinite(fits.log_prob)
     ends = [rows.start(fits, p, starts[p].patterns) if ok else None for p, ok in enumerate(done)]
     return ends, rows, fits
 
@@ -289,7 +299,7 @@ class _RowsTogether:
     """Rows and sites of several hyperparameters, one after the other: `TiltedMoments` of all."""
 
     def __init__(self, known: Sequence[Known], starts: Sequence[FactorStart]) -> None:
-        self._terms = [terms for terms, _ in known]
+        self._known, self._terms = known, [terms for terms, _ in known]
         n, start = len(known), starts[0]
         self._all = terms = _stacked(self._terms)
         self.own, self.shape = OwnCoordinates.of(terms), terms.offset.shape
@@ -309,27 +319,50 @@ class _RowsTogether:
         self.begun = through_noise(*begun, own.noise)
         self._gaussians: list[CoordinateGaussian] = []  # of points alone, after `fit`
 
-    def fit(self) -> SideBySide:
+    def fit(self, tol: float) -> SideBySide:
         """EP of all; of points alone in closed form."""
         if self._exact:
             return self._fit_exactly()
         given = self.factor[..., self.own.size :], self, self.counts, self.begun
-        return fit_side_by_side(*given, tol=VALUE_TOLERANCE, max_sweeps=_SWEEPS_TOGETHER)
+        return fit_side_by_side(*given, tol=tol, max_sweeps=_SWEEPS_TOGETHER)
+
+    def placed(self) -> SideBySide:
+        """All with the sites that they begin with; marginals where `_tails` asks for them."""
+        if self._exact:
+            return self._fit_exactly()
+        if self._are_alike:
+            none = np.zeros(len(self.factor))
+            return SideBySide(*self.begun, none, none, none, none)
+        return placed_side_by_side(self.factor[..., self.own.size :], self.counts, self.begun)
+
+    @property
+    def _are_alike(self) -> bool:
+        """Whether the outer ones say what tails all others have, as those between them."""
+        return len(self._known) > _OUTER and not (self.own.size or self._exact)
+
+    def _tails(self, fits: SideBySide) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Sites of all coordinates' predictors, and the share of each evidence in tails."""
+        if not self._are_alike:
+            return self._before_noise(fits)
+        ends = [(self._known[p], self.start(fits, p, [])) for p in (0, -1)]
+        outer = _RowsTogether(*zip(*ends, strict=True))
+        seen = outer._before_noise(outer.placed())[2].max()
+        return fits.tau, fits.nu, np.full(len(fits.tau), seen)
 
     def _fit_exactly(self) -> SideBySide:
         tau, nu = self.begun
         scales = 0.5 * (np.log(tau / (2.0 * np.pi)) - nu**2 / tau)
         log_prob, none = (self.counts * scales).sum(axis=1), np.zeros(0)
-        self._gaussians = [self._gaussian(p, tau, nu) for p in range(len(tau))]
+        self._gaussians = self._gaussians_at(tau, nu)
         for p, own in enumerate(self._gaussians):
             pull = self.factor[p, :, self.own.size :].T @ (self.counts[p] * nu[p])
             log_prob[p] += own.log_integral(pull)
         return SideBySide(tau, nu, log_prob, np.zeros(len(tau)), none, none)
 
-    def _gaussian(self, p: int, tau: FloatArray, nu: FloatArray) -> CoordinateGaussian:
+    def _gaussians_at(self, tau: FloatArray, nu: FloatArray) -> list[CoordinateGaussian]:
         """Without the coordinates that one row alone has."""
-        counts, factor = self.counts[p], self.factor[p, :, self.own.size :]
-        return coordinate_gaussian(factor, counts * tau[p], counts * nu[p])
+        factor = self.factor[..., self.own.size :]
+        return coordinate_gaussians(factor, self.counts * tau, self.counts * nu)
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """See `TiltedMoments`."""
@@ -346,7 +379,9 @@ class _RowsTogether:
         products = products_of(self._parts)
         if products is not None:
             n = sites[-1][0].size
-            products = products.part(slice(p * n, (p + 1) * n))
+            products = products.part(
+                slice(p % len(self._terms) * n, (p % len(self._terms) + 1) * n)
+            )
         return FactorStart(self._terms[p], sites, products, patterns, float(fits.log_prob[p]))
 
     def drawn(
@@ -355,10 +390,8 @@ class _RowsTogether:
         """See `drawn_together`."""
         if not all(part.log_concave for _, part in self._parts):
             return [None] * len(rngs)  # there may be several modes
-        tau, nu, unseen = self._before_noise(fits)
-        gaussians = self._gaussians or [
-            self._gaussian(p, fits.tau, fits.nu) for p in range(len(self._terms))
-        ]
+        tau, nu, unseen = self._tails(fits)
+        gaussians = self._gaussians or self._gaussians_at(fits.tau, fits.nu)
         if self.own.size:
             every = zip(gaussians, self.factor, tau, nu, strict=True)
             gaussians = [self.own.beside(*known) for known in every]
@@ -368,11 +401,14 @@ class _RowsTogether:
             drawn = (_drawn_exactly(*own, n_pairs) for own in each)
         else:
             drawn = singles_side_by_side(gaussians, self.factor, self._log_prob, n_pairs, rngs)
+        every_one = list(drawn)
+        # To leave out those that met a tail would be a bias: all are judged by the middle one.
+        share = float(np.median([quality.relative_ess for *_, quality in every_one]))
         found: list[Drawn | None] = []
-        for p, (c, log_weights, quality) in enumerate(drawn):
+        for p, (c, log_weights, quality) in enumerate(every_one):
             draws = self.own.in_order(c)[:, : self._terms[p].factor.shape[1]]
             error = float(np.hypot(quality.std_error, unseen[p]))
-            good = quality.relative_ess >= DEFAULT.draws.accept and unseen[p] <= LARGEST_UNSEEN
+            good = share >= DEFAULT.draws.accept and unseen[p] <= LARGEST_UNSEEN
             own = Drawn(quality._replace(std_error=error), draws, log_weights)
             found.append(own if good else None)
         return found
@@ -386,7 +422,6 @@ class _RowsTogether:
         return total
 
     def _before_noise(self, fits: SideBySide) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Sites of all coordinates' predictors, and the share of each evidence in tails."""
         tau, nu, missing = fits.tau.copy(), fits.nu.copy(), np.zeros(len(fits.tau))
         for own, part in [] if self._exact else self._whole:
             every = fits.mean, fits.variance, fits.tau, fits.nu
@@ -411,10 +446,10 @@ class _SeveralTogether:
         self._sites = sites_together(each, alike=not sites[0].has_parameters)
         self._begun, self._given = _begun(starts), [own for _, own in known]
 
-    def fit(self) -> SideBySide:
+    def fit(self, tol: float) -> SideBySide:
         """EP of all."""
         given = self._factor, self._sites, self._begun
-        return fit_several(*given, tol=VALUE_TOLERANCE, max_sweeps=_SWEEPS_TOGETHER)
+        return fit_several(*given, tol=tol, max_sweeps=_SWEEPS_TOGETHER)
 
     def start(self, fits: SideBySide, p: int, patterns: list[Pattern | None]) -> FactorStart:
         """Where that at one of the hyperparameters has ended."""
@@ -471,14 +506,14 @@ def _sites_alone(terms: EvidenceTerms, sites: SitesGiven | None) -> Known | None
 _FEW_OPERATIONS = 2 * 10**6
 
 
-def go_by_factors(factor: FloatArray, mean: FloatArray, sites: SitesGiven) -> bool:
+def go_by_factors(factor: FloatArray, mean: FloatArray, sites: SitesGiven | None) -> bool:
     """Whether coordinates save time, and sites are log-concave within the prior's reach.
 
     Beside others EP's value depends on where it begins.
     """
     n, r = factor.shape
     few = 2 * r <= n or n * r * r <= _FEW_OPERATIONS
-    return few and _are_log_concave(factor, mean, sites)
+    return few and (sites is None or _are_log_concave(factor, mean, sites))
 
 
 def _are_log_concave(factor: FloatArray, mean: FloatArray, sites: SitesGiven) -> bool:

@@ -203,7 +203,7 @@ def find_hyperparameters(
         with _errors.no_warnings():
             assert isinstance(run.objective, Objective)
             latent = ModelFunctions(root, collapse_model(root), run.objective)
-            list(run_tasks(latent.tasks([run.point]), [1], _DRAWS, np.random.default_rng(0), None))
+            list(run_tasks(latent, [run.point], [1], _DRAWS, np.random.default_rng(0)))
     if not quiet:
         warn_of(run)
         warn_of_learnt(data, run, stacklevel=2)

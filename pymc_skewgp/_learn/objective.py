@@ -26,6 +26,7 @@ from pymc_skewgp._learn.factor_rows import FactorStart
 from pymc_skewgp._learn.optimizers import NoValueError
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._model.graph.analysis import BlockGraph
+from pymc_skewgp._model.graph.at_points import FEWEST, GraphsAtPoints
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.graph.data import SitesOfData, sites_at
 from pymc_skewgp._model.graph.initial_point import initial_point
@@ -33,9 +34,7 @@ from pymc_skewgp._model.graph.members import proper_joint
 from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import (
     PLAIN,
-    many_at_once,
     plain_function,
-    simplified,
     untraced,
 )
 from pymc_skewgp._observations.sites import SitesGiven
@@ -47,60 +46,6 @@ from pymc_skewgp._validation import FloatArray
 
 Batch = tuple[NDArray[Any], ...]
 Terms = evidence_gradient.EvidenceTerms | FactorTerms | FieldTerms
-
-
-# Numbers that a call for many points gives, which then are a small part of its time; fewer points
-# go one by one, as another function takes some tenths of a second to make.
-_NUMBERS_AT_ONCE, _POINTS_AT_ONCE, _FEWEST = 2**18, 64, 32
-
-
-class GraphsAtPoints:
-    """Graphs at values of their inputs, where they are small at many in one call."""
-
-    def __init__(self, inputs: Sequence[Any], graphs: Sequence[Any]) -> None:
-        self.graphs, self._inputs = simplified(inputs, graphs), inputs
-        self._function = plain_function(inputs, self.graphs)
-        self._size = 0  # of the numbers at the last point
-        self._is_single = False
-
-    def __call__(self, *values: Any) -> list[FloatArray]:
-        """At one point."""
-        found = [np.asarray(x, np.float64) for x in self._function(*values)]
-        self._size = sum(x.size for x in found)
-        return found
-
-    def each(self, values: Sequence[Sequence[Any]]) -> Iterator[list[FloatArray] | None]:
-        """At one after the other; None beyond a parameter's range, or double precision."""
-        start, few = 0, len(values) < _FEWEST and "_together" not in vars(self)
-        while start < len(values):
-            most = _NUMBERS_AT_ONCE // max(self._size, 1) if self._size else 1
-            size = 1 if few or self._is_single else max(1, min(most, _POINTS_AT_ONCE))
-            yield from self._some(values[start : start + size])
-            start += size
-
-    def _some(self, values: Sequence[Sequence[Any]]) -> list[list[FloatArray] | None]:
-        try:
-            if len(values) == 1:
-                return [self(*values[0])]
-            function, fixed = self._together
-            found = function(*(np.stack(x) for x in zip(*values, strict=True)))
-        except (ParameterValueError, np.linalg.LinAlgError):
-            if len(values) == 1:
-                return [None]
-            half = len(values) // 2
-            return [*self._some(values[:half]), *self._some(values[half:])]
-        except (NotImplementedError, TypeError, ValueError):  # sparse arrays, ranks that differ
-            if len(values) == 1:
-                raise
-            self._is_single = True
-            return [own for one in values for own in self._some([one])]
-        each = zip(found, fixed, strict=True)
-        arrays = [np.broadcast_to(x, (len(values), *np.shape(x))) if f else x for x, f in each]
-        return [list(own) for own in zip(*(np.asarray(x, float) for x in arrays), strict=True)]
-
-    @cached_property
-    def _together(self) -> tuple[Any, list[bool]]:
-        return many_at_once(self._inputs, self.graphs)
 
 
 class CompiledTerms:
@@ -207,7 +152,7 @@ class CompiledLogPrior:
 
     def at(self, points: Sequence[Point]) -> FloatArray:
         """Values at points, of many all of a pattern at once."""
-        if len(points) < _FEWEST:
+        if len(points) < FEWEST:
             return np.array([self(point) for point in points])
         found = np.empty(len(points))
         for pattern in {point.pattern for point in points}:
@@ -396,45 +341,66 @@ class Ends:
     """Where EP of a term has ended at points, as far as memory goes."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, FactorStart] = {}
-        self._places: dict[Any, list[tuple[FloatArray, FactorStart]]] = {}  # by term and pattern
+        self._known: dict[Any, dict[bytes, tuple[FloatArray, FactorStart]]] = {}
+        self._stacked: dict[Any, tuple[FloatArray, list[FloatArray]]] = {}  # of all that are known
         self._bytes = 0
+
+    def count(self, term: int) -> int:
+        """How many of a term."""
+        return sum(len(ends) for (own, _), ends in self._known.items() if own == term)
 
     def add(self, term: int, point: Point, end: FactorStart | None) -> None:
         """One more."""
         if end is not None and self._bytes < _MOST_KEPT:
-            self._known[term, point.x.tobytes(), point.pattern] = end
-            self._places.setdefault((term, point.pattern), []).append((point.x, end))
+            key = term, point.pattern
+            self._known.setdefault(key, {})[point.x.tobytes()] = point.x, end
+            self._stacked.pop(key, None)
             self._bytes += sum(x.nbytes for x in end.terms)
 
     def of(self, term: int, point: Point) -> FactorStart | None:
         """That at a point, if it is known."""
-        return self._known.get((term, point.x.tobytes(), point.pattern))
+        found = self._known.get((term, point.pattern), {}).get(point.x.tobytes())
+        return found and found[1]
 
     def near(
-        self, term: int, point: Point, terms: Any, sites: SitesGiven | None
-    ) -> FactorStart | None:
+        self, term: int, points: Sequence[Point], known: Sequence[tuple[Any, SitesGiven | None]]
+    ) -> list[FactorStart | None]:
         """Where EP may begin: at the nearest end, or log-concave sites between ends as an end."""
-        own = self._places.get((term, point.pattern), [])
-        if not own:
-            return None
-        away = np.array([x - point.x for x, _ in own])
-        away /= np.maximum(away.std(axis=0), 1e-300)
-        distances = np.square(away).sum(axis=1)
-        nearest = np.argsort(distances)[: 2 * away.shape[1] + 4]
-        ends = [own[k][1] for k in nearest]
-        first = ends[0]
-        if sites is None or sites.several or not sites.log_concave or len(ends) < nearest.size:
-            return first
+        key = term, points[0].pattern
+        if key not in self._known or any(point.pattern != key[1] for point in points):
+            return [None] * len(points)
+        ends = [end for _, end in self._known[key].values()]
+        if key not in self._stacked:
+            flat = [[x for part in end.sites for x in part] for end in ends]
+            every = [np.array(x) for x in zip(*flat, strict=True)]
+            self._stacked[key] = np.array([x for x, _ in self._known[key].values()]), every
+        places, every = self._stacked[key]
+        away = places - np.array([point.x for point in points])[:, None]
+        away /= np.maximum(away.std(axis=1, keepdims=True), 1e-300)
+        distances, d = np.square(away).sum(axis=2), away.shape[2]
+        nearest = np.argsort(distances, axis=1)[:, : 2 * d + 4]
+        starts = [ends[own[0]] for own in nearest]
+        sites = known[0][1]
+        concave = sites is None or (sites.log_concave and not sites.several)
+        if not concave or nearest.shape[1] < 2 * d + 4:
+            return starts
         # A plane through their sites, by least squares: the nearer ones count more.
-        shares = 1.0 / (distances[nearest] + 0.1 * distances[nearest].mean() + 1e-12)
-        plane = np.column_stack([np.ones(nearest.size), away[nearest]])
-        weights = np.linalg.lstsq((plane.T * shares) @ plane, (plane.T * shares), rcond=None)[0][0]
+        rows = np.arange(len(points))[:, None]
+        distances = distances[rows, nearest]
+        shares = 1.0 / (distances + 0.1 * distances.mean(axis=1, keepdims=True) + 1e-12)
+        plane = np.concatenate([np.ones((*nearest.shape, 1)), away[rows, nearest]], axis=2)
+        pulled = plane.swapaxes(1, 2) * shares[:, None]
+        weights = (np.linalg.pinv(pulled @ plane) @ pulled)[:, 0]
         between = []
-        for part in zip(*(end.sites for end in ends), strict=True):
-            every = [np.array(x) for x in zip(*part, strict=True)]
-            between.append(tuple(np.clip(weights @ x, x.min(axis=0), x.max(axis=0)) for x in every))
-        return first._replace(terms=terms, sites=between)
+        for x in every:
+            own = x[nearest]
+            new = np.einsum("pk,pkn->pn", weights, own)
+            between.append(np.clip(new, own.min(axis=1), own.max(axis=1)))
+        each = zip(starts, known, zip(*between, strict=True), strict=True)
+        return [
+            start._replace(terms=terms, sites=list(zip(new[::2], new[1::2], strict=True)))
+            for start, (terms, _), new in each
+        ]
 
 
 # A composite likelihood is off by more than EP ever is.

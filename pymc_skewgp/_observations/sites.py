@@ -191,6 +191,22 @@ class _Parts:
         return first, second
 
 
+class _Repeated(_Parts):
+    """The same sites several times, all in one call."""
+
+    def _flat(self, eta: FloatArray) -> FloatArray:
+        return eta.reshape(*eta.shape[:-1], len(self.parts), -1)
+
+    def log_prob(self, eta: FloatArray) -> FloatArray:
+        """See `_Parts`."""
+        return np.asarray(self.parts[0].log_prob(self._flat(eta))).reshape(eta.shape)
+
+    def slopes(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See `_Parts`."""
+        first, second = self.parts[0].slopes(self._flat(eta))
+        return first.reshape(eta.shape), second.reshape(eta.shape)
+
+
 def stacked_sites(data: Iterable[tuple[Likelihood, Data, int, int]]) -> Sites | None:
     """Sites of several sets of data, each of values of f of its own, which are stacked likewise.
 
@@ -305,7 +321,7 @@ def joined_sites(parts: Sequence[SitesGiven]) -> SitesGiven:
         return replace(joined_sites(single) if single else _NOTHING, several=several)
     if len(parts) == 1:
         return parts[0]
-    joined = _Parts(parts)
+    joined = _Repeated(parts) if all(x is parts[0] for x in parts) else _Parts(parts)
 
     def in_parameters(eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
         pairs = zip(joined.with_own(eta), joined.with_own(weights), strict=True)

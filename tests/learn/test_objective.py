@@ -9,8 +9,9 @@ from scipy import stats
 
 import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
-from pymc_skewgp._learn.objective import GraphsAtPoints, compile_objective
+from pymc_skewgp._learn.objective import compile_objective
 from pymc_skewgp._learn.optimizers import candidates
+from pymc_skewgp._model.graph.at_points import GraphsAtPoints
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
 from pymc_skewgp._model.graph.data import known_data
 

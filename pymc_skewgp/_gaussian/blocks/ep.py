@@ -277,15 +277,9 @@ def fit_side_by_side(
         Where the Gaussian of one is none.
     """
     shape, mean, variance = begun[0].shape, np.empty(begun[0].shape), np.empty(begun[0].shape)
-    constant = np.empty(len(factor))
 
     def sweep(tau: FloatArray, nu: FloatArray) -> Swept:
-        white = []
-        for p, (loadings, own) in enumerate(zip(factor, counts, strict=True)):
-            gram = dsyrk(1.0, loadings.T * np.sqrt(own * tau[p]), lower=1)
-            known, mean[p], constant[p] = white_marginals(loadings, gram, own * nu[p])
-            variance[p] = np.maximum(np.einsum("ij,ij->j", known, known), 1e-300)
-            white.append(known)
+        white, constant, mean[:], variance[:] = _whitened(factor, counts * tau, counts * nu)
         flat = (x.ravel() for x in (mean, variance, tau, nu, LEAST_CAVITY / variance))
         new = next_sites(sites, *flat)
         new_tau, new_nu = new.tau.reshape(shape), new.nu.reshape(shape)
@@ -297,6 +291,29 @@ def fit_side_by_side(
         return Swept(new_tau, new_nu, gap + (step**2).sum(axis=1), log_prob)
 
     return SideBySide(*damped(sweep, *begun, tol=tol, max_sweeps=max_sweeps), mean, variance)
+
+
+def placed_side_by_side(
+    factor: FloatArray, counts: FloatArray, sites: tuple[FloatArray, FloatArray]
+) -> SideBySide:
+    """Many problems with these sites, as if EP had ended there; no log evidences."""
+    _, _, mean, variance = _whitened(factor, counts * sites[0], counts * sites[1])
+    nothing = np.zeros(len(mean))
+    return SideBySide(*sites, nothing, nothing, mean, variance)
+
+
+def _whitened(
+    factor: FloatArray, tau: FloatArray, nu: FloatArray
+) -> tuple[list[FloatArray], FloatArray, FloatArray, FloatArray]:
+    """L^-1 F' and log constant of each, and means and variances of the predictors."""
+    white, constant = list[FloatArray](), np.empty(len(factor))
+    mean, variance = np.empty(tau.shape), np.empty(tau.shape)
+    for p, loadings in enumerate(factor):
+        gram = dsyrk(1.0, loadings.T * np.sqrt(tau[p]), lower=1)
+        known, mean[p], constant[p] = white_marginals(loadings, gram, nu[p])
+        variance[p] = np.maximum(np.einsum("ij,ij->j", known, known), 1e-300)
+        white.append(known)
+    return white, constant, mean, variance
 
 
 class Swept(NamedTuple):

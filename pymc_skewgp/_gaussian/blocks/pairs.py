@@ -444,20 +444,33 @@ def singles_side_by_side(
     estimate : Estimate
         Log of their mean, by independent pairs; no Pareto k.
     """
-    n_draws, (size, n, r) = 2 * n_pairs, factor.shape
-    eta, logs = np.empty((n_draws, size, n)), np.empty((n_draws, size))
-    every = []
+    size, n, r = factor.shape
+    eta, logs = np.empty((2, n_pairs, size, n)), np.empty((2, n_pairs, size))
+    offs, uniform = [], np.empty((n_pairs, size))
     for p, (gaussian, rng) in enumerate(zip(gaussians, rngs, strict=True)):
-        half = rng.standard_normal((r, n_pairs))
-        white = np.hstack([half, -half])
-        every.append(gaussian.of_white(white))
-        np.matmul(every[p].T, factor[p].T, out=eta[:, p])
-        logs[:, p] = gaussian.log_ratio(every[p], white)
-    logs += log_prob(eta)
-    for c, rng, own in zip(every, rngs, logs.T, strict=True):
-        pairs = mirrored.Pairs(c[:, :n_pairs], c[:, n_pairs:], *own.reshape(2, -1))
-        log_weights = pairs.log_weights
-        value, share = log_mean_exp(log_weights), relative_ess(log_weights)
-        error = float(np.sqrt(max(1.0 / share - 1.0, 0.0) / (n_pairs - 1)))
-        drawn = mirrored.picked(pairs, rng.random(n_pairs)).T
-        yield drawn, log_weights, Estimate(value, error, share, np.inf)
+        white = rng.standard_normal((r, n_pairs))
+        uniform[:, p] = rng.random(n_pairs)
+        mean, off = gaussian.mean, gaussian.spread @ white
+        offs.append(off)
+        moved, centre = off.T @ factor[p].T, factor[p] @ mean
+        eta[0, :, p], eta[1, :, p] = centre + moved, centre - moved
+        # Log of the prior over the Gaussian, of both members.
+        same = np.einsum("ij,ij->j", white, white) - np.einsum("ij,ij->j", off, off) - mean @ mean
+        other = mean @ off
+        logs[:, :, p] = 0.5 * same - gaussian.half_log_det
+        logs[0, :, p] -= other
+        logs[1, :, p] += other
+    logs += log_prob(eta.reshape(-1, size, n)).reshape(logs.shape)
+    log_weights = log_sum_exp(logs, 0).T - np.log(2.0)
+    largest = log_weights.max(axis=1, keepdims=True)
+    weights = np.exp(log_weights - np.where(np.isfinite(largest), largest, 0.0))
+    means = weights.mean(axis=1)
+    with np.errstate(all="ignore"):  # where nothing is possible
+        values = largest[:, 0] + np.log(means)
+        shares = np.nan_to_num(means**2 / np.square(weights).mean(axis=1))
+        errors = np.sqrt(np.maximum(1.0 / shares - 1.0, 0.0) / (n_pairs - 1))
+        sign = np.where(uniform < 1.0 / (1.0 + np.exp(logs[1] - logs[0])), 1.0, -1.0).T
+    quality = zip(values.tolist(), errors.tolist(), shares.tolist(), strict=True)
+    each = zip(gaussians, offs, sign, log_weights, quality, strict=True)
+    for gaussian, off, own, of_pairs, known in each:
+        yield (gaussian.mean[:, None] + own * off).T, of_pairs, Estimate(*known, np.inf)

@@ -31,10 +31,11 @@ from pymc_skewgp._learn.averaging.points import (
     evidence_alone,
 )
 from pymc_skewgp._learn.coordinates import Point, Searched
-from pymc_skewgp._learn.objective import GraphsAtPoints, Objective
+from pymc_skewgp._learn.objective import Objective
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._model.gp.latent_draws import values_of
 from pymc_skewgp._model.graph.analysis import BlockGraph
+from pymc_skewgp._model.graph.at_points import GraphsAtPoints
 from pymc_skewgp._model.graph.collapsed import Collapsed
 from pymc_skewgp._model.graph.fields import Field
 from pymc_skewgp._model.graph.gaussian_terms import SiteDesign
@@ -493,8 +494,8 @@ class ModelFunctions:
                     yield partial(_nowhere, part.size)
                     continue
                 sites = terms.sites(point, ())
-                begun = start or self._objective.ends.near(i, point, own, sites)
-                yield FactorTask(own, sites, joint, part.labels, begun)
+                (near,) = self._objective.ends.near(i, [point], [(own, sites)])
+                yield FactorTask(own, sites, joint, part.labels, start or near)
 
     def tree(
         self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator

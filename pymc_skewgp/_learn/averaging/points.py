@@ -33,10 +33,11 @@ from pymc_skewgp._learn.factor_evidence import (
     n_together,
 )
 from pymc_skewgp._learn.factor_rows import FactorStart
+from pymc_skewgp._learn.objective import Ends
 from pymc_skewgp._limits import few_blas_threads, steps
 from pymc_skewgp._model.graph.fields import Field
 from pymc_skewgp._model.graph.members import JointGaussian
-from pymc_skewgp._observations.sites import SitesGiven, joined_sites
+from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior.draws_with_evidence import (
     Case,
     DrawsWithEvidence,
@@ -171,97 +172,157 @@ class FactorTask:
         )
 
 
+# Fewest and most noisy intervals that go as factors of coordinates.
+_ROWS = (3, 400)
+
+
 def _is_of_factors(task: Task) -> bool:
-    """Whether it is of log-concave sites alone, without rows or signs; or of several functions."""
-    if not isinstance(task, Case) or task.sites is None or task.given.n_rows:
+    """Whether it is of log-concave sites alone, without rows or signs; or of several functions.
+
+    Or of noisy intervals alone, not many of them of one predictor.
+    """
+    if not isinstance(task, Case):
+        return isinstance(task, FactorTask)
+    given, sites, none = task.given, task.sites, np.zeros(0)
+    if sites is None:
+        noise, (fewest, most) = given.intervals.S, _ROWS
+        noisy = noise.ndim == 1 and bool((noise > 0.0).all()) and fewest <= noise.size <= most
+        if not noisy or task.n_pseudo_points or task.by_factors() is not task:
+            return False
+        return go_by_factors(given.row_factor, none, None)
+    if given.n_rows:
         return False
-    if task.sites.width > 1:
+    if sites.width > 1:
         return True
-    density = site_log_density(task.given, task.sites, 0)
-    return go_by_factors(density.factor, density.offset, task.sites.known)
+    density = site_log_density(given, sites, 0)
+    return go_by_factors(density.factor, density.offset, sites.known)
 
 
-def _of_factors(case: Case) -> FactorTask:
-    """As sites of white coordinates."""
-    given, sites = case.given, case.sites
-    assert sites is not None
-    density, none = site_log_density(given, sites, 0), np.zeros(0)
-    constant = given.log_density - case.log_prob_of_signs
-    terms = FactorTerms(
-        density.factor, density.offset, none, none, none, none, log_constant=np.float64(constant)
-    )
-    own = replace(sites.known, has_parameters=True, log_concave=sites.width == 1)
-    known = joined_sites([own])
+def _of_factors(case: Case, known: SitesGiven | None) -> FactorTask:
+    """As sites, or noisy intervals, of white coordinates."""
+    given, rows, none = case.given, case.given.intervals, np.zeros(0)
+    constant = np.float64(given.log_density - case.log_prob_of_signs)
+    if case.sites is None:
+        own = given.row_factor, given.centre, rows.lower, rows.upper, rows.value, rows.S
+    else:
+        density = site_log_density(given, case.sites, 0)
+        own = density.factor, density.offset, none, none, none, none
+    terms = FactorTerms(*own, log_constant=constant)
     nothing = np.zeros((0, given.mean.size))
     joint = JointGaussian(given.mean, given.factor, nothing, np.float64(0.0))
     return FactorTask(terms, known, joint)
 
 
-# Tasks at one point with what is wanted of each: draws, and a generator.
-_Wanted = tuple[list[Task], int, np.random.Generator]
+def _as_factors(tasks: Sequence[Case | FactorTask]) -> list[FactorTask]:
+    """Those at many points, whose sites are often the same ones."""
+    every = {id(x.sites): x.sites for x in tasks if isinstance(x, Case) and x.sites is not None}
+    known = {
+        key: replace(sites.known, has_parameters=len(every) > 1, log_concave=sites.width == 1)
+        for key, sites in every.items()
+    }
+    return [_of_factors(x, known.get(id(x.sites))) if isinstance(x, Case) else x for x in tasks]
 
 
-def _begun(every: Iterator[_Wanted], n_candidates: int) -> Iterator[_Wanted]:
-    """Those of factors drawn side by side, or with EP begun where it ends, at many points."""
-    starts: dict[int, FactorStart | None] = {}
-    waiting: list[_Wanted] = []
-    size, kinds = 0, list[bool]()
-    for parts, count, rng in every:
-        kinds = kinds or [_is_of_factors(x) for x in parts]  # as at all other points
-        pairs = zip(parts, kinds, strict=True)
-        known = [_of_factors(x) if own and isinstance(x, Case) else x for x, own in pairs]
-        waiting.append((known, count, rng))
-        factors = [x for x in known if isinstance(x, FactorTask)]
-        size = size or max((n_together(x.terms, x.sites) for x in factors), default=1)
-        if len(waiting) >= size:
-            yield from _begun_together(waiting, starts, n_candidates)
-            waiting = []
-    yield from _begun_together(waiting, starts, n_candidates)
+# Points at which EP runs before it is taken as known between them.
+_SETTLED = 128
+# A point, tasks there, and what is wanted of each: draws, and a generator.
+_Wanted = tuple[Point, list[Task], int, np.random.Generator]
 
 
-def _begun_together(
-    waiting: list[_Wanted], starts: dict[int, FactorStart | None], n_candidates: int
-) -> Iterator[_Wanted]:
-    n_pairs = max([n_candidates // 2, *(count for _, count, _ in waiting)])
-    for i in range(len(waiting[0][0]) if waiting else 0):
-        own = [given for given in waiting if isinstance(given[0][i], FactorTask)]
-        tasks = [task for parts, *_ in own if isinstance(task := parts[i], FactorTask)]
-        if not tasks:
-            continue
-        # One start for all, so that a task's result is that of its point.
-        first = tasks[0]
-        with few_blas_threads(first.terms.n_factorised):
-            if not all(task.start for task in tasks):
-                start = starts[i] = starts.get(i) or factor_start(first.terms, first.sites)
-                tasks = [replace(task, start=task.start or start) for task in tasks]
+class _SideBySide:
+    """Tasks of factors drawn side by side at many points, or with EP begun where it ends.
+
+    Attributes
+    ----------
+    kinds : list of bool
+        Which of a point's tasks are of factors.
+    """
+
+    def __init__(self, n_candidates: int) -> None:
+        self._n_candidates = n_candidates
+        self.kinds: list[bool] = []
+        self._ends = Ends()
+
+    def each(self, every: Iterator[_Wanted]) -> Iterator[_Wanted]:
+        """One point after the other, with draws in place of tasks."""
+        waiting: list[_Wanted] = []
+        size = 0
+        for given in every:
+            if not size:
+                parts = given[1]
+                self.kinds = [_is_of_factors(x) for x in parts]  # as at all other points
+                own: Any = [x for x, kind in zip(parts, self.kinds, strict=True) if kind]
+                size = max((n_together(x.terms, x.sites) for x in _as_factors(own)), default=1)
+            waiting.append(given)
+            if len(waiting) >= size:
+                yield from self._drawn(waiting)
+                waiting = []
+        yield from self._drawn(waiting)
+
+    def _drawn(self, waiting: list[_Wanted]) -> list[_Wanted]:
+        n_pairs = max([self._n_candidates // 2, *(given[2] for given in waiting)])
+        for i in range(len(waiting[0][1]) if waiting else 0):
+            own = [given for given in waiting if isinstance(given[1][i], Case | FactorTask)]
+            if own and self.kinds[i]:
+                self._draw(i, own, n_pairs)
+        return waiting
+
+    def _draw(self, i: int, waiting: list[_Wanted], n_pairs: int) -> None:
+        before: list[Any] = [given[1][i] for given in waiting]
+        tasks, points = _as_factors(before), [given[0] for given in waiting]
+        begun: list[FactorStart | None] = []
+        first: FactorStart | None = None
+        with few_blas_threads(tasks[0].terms.n_factorised):
+            settled = self._ends.count(i) >= _SETTLED
             known = [(task.terms, task.sites) for task in tasks]
-            begun = [task.start for task in tasks if isinstance(task.start, FactorStart)]
-            every, rngs = len(begun) == len(tasks), [rng for *_, rng in own]
-            ends = drawn_together(known, begun, n_pairs, rngs) if every else None
-        each = zip(own, tasks, ends or [None] * len(tasks), strict=True)
-        for (parts, *_), task, end in each:
-            parts[i] = replace(task, start=end or task.start)
-    yield from waiting
+            near = self._ends.near(i, points, known)
+            for task, there in zip(tasks, near, strict=True):
+                start: Any = task.start or there
+                if start is None:  # of the first ones
+                    start = first = first or factor_start(task.terms, task.sites)
+                elif task.start is None and not settled:  # not an end yet
+                    start = start._replace(terms=None)
+                begun.append(start)
+            ends: Sequence[FactorStart | None] = [None] * len(tasks)
+            drawn: Sequence[Drawn | None] = [None] * len(tasks)
+            if all(begun):
+                starts, rngs = [x for x in begun if x], [given[3] for given in waiting]
+                ends, drawn = drawn_together(known, starts, n_pairs, rngs)
+        # Of intervals the twisted sampler has more equal weights, where coordinates are many.
+        are_rows = isinstance(before[0], Case) and before[0].sites is None
+        if are_rows and first and 2 * sum(map(bool, drawn)) < len(drawn):
+            self.kinds[i] = False
+            return
+        each = zip(waiting, before, tasks, begun, ends, drawn, strict=True)
+        for (point, parts, *_), old, task, start, end, new in each:
+            if not (settled or task.start):
+                self._ends.add(i, point, end)
+            lost = are_rows and new is None
+            parts[i] = old if lost else replace(task, start=new or end or start)
 
 
 def run_tasks(
-    tasks: Iterator[list[Task]],
+    latent: LatentFunctions,
+    points: Sequence[Point],
     counts: Sequence[int],
     n_candidates: int,
     rng: np.random.Generator,
-    n_jobs: int | None,
+    n_jobs: int | None = None,
 ) -> Iterator[DrawsWithEvidence]:
     """Results in the order of the points, each with a generator of its own."""
     rngs = rng.spawn(len(counts))
     mapped = partial(_mapped, n_jobs=n_jobs)
-    every = _begun(zip(tasks, counts, rngs, strict=True), n_candidates)
+    wanted = zip(points, latent.tasks(points), counts, rngs, strict=True)
+    together = _SideBySide(n_candidates)
+    every = together.each(wanted)
     first = next(every)
     every = chain([first], every)
-    if len(first[0]) == 1 and isinstance(first[0][0], Case):
-        cases = (case for ((case,), *_) in every if isinstance(case, Case))
+    parts = first[1]
+    if len(parts) == 1 and isinstance(parts[0], Case) and not together.kinds[0]:
+        cases = (case for (_, (case,), *_) in every if isinstance(case, Case))
         yield from draws_of_many(cases, counts, n_candidates, rngs, mapped)
         return
-    yield from mapped(_run, ((*given, n_candidates) for given in every))
+    yield from mapped(_run, ((*given[1:], n_candidates) for given in every))
 
 
 def _mapped(
@@ -286,6 +347,8 @@ def _run(
             else part(count, n_candidates, rng)
             for part in parts
         ]
+    if len(found) == 1:
+        return found[0]
     return DrawsWithEvidence(
         sum(x.log_evidence for x in found),
         float(np.sqrt(sum(x.std_error**2 for x in found))),
@@ -557,8 +620,13 @@ def exact_points(
     share = np.bincount(entries) / chosen.size
     counts = np.ceil(n_draws * share).astype(np.intp) + 1
     points = [weighted.point(i) for i in different]
-    runs = run_tasks(latent.tasks(points), counts.tolist(), n_candidates, rng, n_jobs)
-    found = list(steps(runs, "Exact evidences, and draws of f", len(points)))
+    # Those to begin with are everywhere.
+    every, step = np.arange(different.size), max(1, different.size // _SETTLED)
+    order = np.concatenate([every[::step], np.delete(every, np.s_[::step])])
+    in_order = [points[i] for i in order], counts[order].tolist()
+    runs = run_tasks(latent, *in_order, n_candidates, rng, n_jobs)
+    drawn = list(steps(runs, "Exact evidences, and draws of f", len(points)))
+    found = [drawn[i] for i in np.argsort(order)]
     exact = np.array([x.log_evidence for x in found])
     return ExactPoints(entries, points, exact - weighted.log_evidence[different], found)
 
@@ -569,7 +637,7 @@ def more_draws(latent: LatentFunctions, rng: np.random.Generator) -> MoreDraws:
     def draw(points: Sequence[Point], counts: Sequence[int]) -> list[FloatArray]:
         if not points:
             return []
-        found = run_tasks(latent.tasks(points), counts, N_CANDIDATES, rng, None)
+        found = run_tasks(latent, points, counts, N_CANDIDATES, rng)
         return [x.f for x in found]
 
     return draw

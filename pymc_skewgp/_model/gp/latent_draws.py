@@ -10,6 +10,7 @@ import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from xarray import Dataset, DataTree
 
@@ -21,14 +22,15 @@ from pymc_skewgp._model.gp import process
 from pymc_skewgp._model.gp.functions import hyperparameters
 from pymc_skewgp._model.gp.site_functions import DistributionSites
 from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt
+from pymc_skewgp._model.graph.at_points import GraphsAtPoints
 from pymc_skewgp._model.graph.collapsed import OwnScale, with_coefficients
 from pymc_skewgp._model.ops.densities import sun_of_process
-from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
+from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.comparisons import with_error_of_shares
 from pymc_skewgp._observations.likelihood import as_inputs
 from pymc_skewgp._observations.new_rows import NewRows, RowNumbers, as_new_rows
-from pymc_skewgp._observations.observations import places_of, stacked
+from pymc_skewgp._observations.observations import Observations, places_of, stacked
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior import output
 from pymc_skewgp._posterior.conditioning import Conditioning, process_given
@@ -104,9 +106,9 @@ class DrawFunction:
     def __init__(self, trace: Dataset, outputs: list[Any]) -> None:
         known = set(map(str, trace.data_vars))
         needed = hyperparameters(outputs, known, [], "idata.posterior")
-        inputs = [node.type() for node in needed]
-        given = dict(zip(needed, inputs, strict=True))
-        self._function = plain_function(inputs, outputs, given)
+        inputs = [node.type(node.name) for node in needed]
+        graphs = clone_replace(outputs, dict(zip(needed, inputs, strict=True)))
+        self._function = GraphsAtPoints(inputs, graphs)
         self._values = [values_of(trace, node.name) for node in needed]
         self.shape = (trace.sizes["chain"], trace.sizes["draw"])
 
@@ -118,8 +120,7 @@ class DrawFunction:
         if along_path and self._values:
             flat = [value.reshape(len(indices), -1) for value in self._values]
             indices = [indices[i] for i in short_path(np.concatenate(flat, axis=1))]
-        for index in steps(indices, stage, len(indices)):
-            yield index, self._function(*(value[index] for value in self._values))
+        yield from zip(indices, steps(self._at(indices), stage, len(indices)), strict=True)
 
     def each_distinct(
         self, stage: str | None = None
@@ -129,11 +130,15 @@ class DrawFunction:
         flat = [value.reshape(size, -1).astype(np.float64) for value in self._values]
         table = np.concatenate([np.zeros((size, 1)), *flat], axis=1)
         _, which = np.unique(table, axis=0, return_inverse=True)
-        groups = places_of(which.ravel())
-        for group in steps(groups, stage, len(groups)):
-            index = np.unravel_index(group, self.shape)
-            first = tuple(int(i[0]) for i in index)
-            yield index, self._function(*(value[first] for value in self._values))
+        groups = [np.unravel_index(group, self.shape) for group in places_of(which.ravel())]
+        first = [tuple(int(i[0]) for i in index) for index in groups]
+        yield from zip(groups, steps(self._at(first), stage, len(groups)), strict=True)
+
+    def _at(self, indices: Sequence[tuple[int, ...]]) -> Iterator[list[Any]]:
+        """Outputs of one draw after the other, many in one call."""
+        values = [[value[index] for value in self._values] for index in indices]
+        for own, found in zip(values, self._function.each(values), strict=True):
+            yield self._function(*own) if found is None else found  # which says what is wrong
 
 
 # Draws of latent functions, and what follows from them draw by draw, as a DataTree.
@@ -498,23 +503,26 @@ class LatentGivenData:
         """Index of each draw of a trace, and the functions there: see `DrawFunction.each`."""
         function = DrawFunction(trace, self._outputs)
         s = self.n_signs
+        at: tuple[DataSets, list[Observations], Sites | None] | None = None
         for index, arrays in function.each(stage, along_path=along_path):
             cov, mean, phase, truncation, *random = arrays
-            sets, variances = self._sets_at(random), cov.diagonal()
-            parts, end = [], s
-            for x in sets:
-                rows, start = x.rows(), end
-                end = start + x.values.size
+            if at is None or random:
+                sets = self._sets_at(random)
+                at = sets, [x.rows() for x in sets], sites_of(sets)
+            sets, parts, sites = at
+            variances, end = cov.diagonal(), s
+            for i, x in enumerate(sets):
+                start, end = end, end + x.values.size
                 if x.likelihood.relative_noise:
-                    rows = replace(rows, S=rows.S * variances[start:end])
-                parts.append(rows)
+                    rows = x.rows()
+                    parts[i] = replace(rows, S=rows.S * variances[start:end])
             rows = stacked(parts, [x.values.size for x in sets])
             units = units_of(variances, self._units)
             prior = FactoredCovariance.of_kernel(cov, units)
             given = process_given(prior, mean, phase, truncation, rows)
             scale = phase / np.sqrt(variances[:s])
             signs = truncation, scale[:, None] * cov[:s, :s] * scale
-            yield index, AtDraw(given, [x.likelihood for x in sets], signs, sites_of(sets))
+            yield index, AtDraw(given, [x.likelihood for x in sets], signs, sites)
 
     def likelihoods(self, trace: Dataset) -> NDArray[Any]:
         """Lists of one for each kind of data, an entry a draw, shape (chain, draw)."""
