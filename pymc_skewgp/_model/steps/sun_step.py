@@ -474,10 +474,11 @@ class ConjugateStep(SUNStep):
     Student-t distribution with these moments, thinned to that shape, are accepted or not, with u
     integrated out as well by the mean weight of `n_proposals` draws (particle marginal
     Metropolis-Hastings): nearly independent draws. The more of them are refused, the more steps
-    also do slice sampling, along axes that are learnt in the same way, of :math:`p(\theta) N(y; \theta) N(u; 0, G_\theta) /
-    \Phi_s(\gamma; \Gamma_\theta)`, with y the points. There u is what Murray & Adams call
-    surrogate data, and the noisy predictor behind it stays as it is; where cut-points move, it
-    keeps its place between them.
+    also do slice sampling, along axes that are learnt in the same way, of
+    :math:`p(\theta) N(y; \theta) N(u; 0, G_\theta) /
+    \Phi_s(\gamma; \Gamma_\theta)`, with y the points. There u is what Murray & Adams call surrogate
+    data, and the noisy predictor behind it stays as it is; where cut-points move, it keeps its
+    place between them.
 
     Observations of ``pm.StudentT`` (also censored), ``pm.Laplace``, ``pm.AsymmetricLaplace``, and
     ``pm.Bernoulli`` or ``pm.Binomial`` with ``p = a + b * pm.math.invprobit(eta)`` (labels that are
