@@ -546,9 +546,8 @@ class IndependenceMove:
         """Fit, if it is not yet, from sites that are known; roughly, where these are of use."""
         if self._proposal is not None:
             return
-        target, start = self._target, None
-        if known is not None and known.tau.size == target.n_rows:
-            start = known.start(target.mean)
+        target = self._target
+        start = None if known is None else known.start(target.mean)
         tol = _EP_ROUGH if rough and start is not None else _EP_TOLERANCE
         limits = target.lower, target.upper
         found = policy.twist_dense(target.cov.matrix, *limits, tol=tol, start=start)
