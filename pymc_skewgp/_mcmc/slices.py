@@ -32,7 +32,9 @@ _ONE_WILL_DO = 0.8
 _LEAST_SEEN, _AGAIN, _MOST_SEEN = 20, 1.25, 200
 # Of that shape, in proposals' deviations and nats: how far it is alike, in one dimension, its
 # deviation and error; densities below the largest that count, and the least of its shares.
-_ALIKE, _DEVIATION, _ERROR, _COUNTS, _LEAST_LOG = 1.5, 3.0, 0.05, 12.0, -4.0
+_ALIKE, _DEVIATION, _ERROR, _COUNTS, _LEAST_LOG = 1.5, 3.0, 0.05, 12.0, -3.0
+# Wider again where the share decides: a state far out is hard to leave where none are proposed.
+_ROOM = 1.3
 _CANDIDATES = 16  # of which the first that is taken is proposed
 _NOWHERE = -1e300  # log density where there is none
 # Of steps with a sweep of slices, where proposals do all the work; and while axes are learnt.
@@ -72,7 +74,8 @@ class Learnt(NamedTuple):
             return known
         plain = known._replace(shaped=None).proposal()
         assert plain is not None
-        return known._replace(shaped=(known.n_sweeps, plain.like(self.seen)))
+        wide = plain._replace(factor=_ROOM * plain.factor).like(self.seen)
+        return known._replace(shaped=(known.n_sweeps, wide if wide.weights.size else plain))
 
     def tried(self, values: FloatArray, log_density: float, accepted: bool) -> "Learnt":
         """With one more proposal."""
@@ -114,7 +117,7 @@ class Learnt(NamedTuple):
 class Proposal(NamedTuple):
     """Student's t distribution with this mean and factor of its scale, times a share of draws.
 
-    The share that is taken, at least exp(-4), follows a Gaussian process regression on the target's
+    The share that is taken, at least exp(-3), follows a Gaussian process regression on the target's
     log density over that of the distribution, and is about 1 at its largest. So the proposal is
     nearly the target where that was learnt, and has the tails of the distribution elsewhere.
 
