@@ -186,7 +186,7 @@ class DenseEP:
         """That of EP's Gaussian."""
         return linalg.mirrored(self.to_covariance()).copy()
 
-    @property
+    @cached_property
     def ep(self) -> EPResult:
         """The fixed point."""
         rows = self._rows

@@ -112,7 +112,7 @@ def mirrored(lower: FloatArray) -> FloatArray:
     for start in range(0, n, 256):  # no temporary of the whole size
         stop = min(start + 256, n)
         block = lower[start:stop, start:stop]
-        block[:] = np.tril(block) + np.tril(block, -1).T
+        np.copyto(block, block.T.copy(), where=np.tri(stop - start, k=-1, dtype=bool).T)
         lower[start:stop, stop:] = lower[stop:, start:stop].T
     return lower
 

@@ -354,7 +354,7 @@ def twist_by_covariance(
     ep = found.ep
     if order is None:
         order = np.argsort(-ep.tau * ep.variance, kind="stable")
-    chol, _ = linalg.cholesky("the posterior covariance", found.covariance[np.ix_(order, order)])
+    chol, _ = linalg.cholesky("the posterior covariance", found.covariance[order][:, order])
     log_constant = -0.5 * float(ep.weights @ ep.mean) - 0.5 * found.log_det
     mean, tau, nu, low, high = (x[order] for x in (ep.mean, ep.tau, ep.weights, lower, upper))
     return TwistedProposal(

@@ -322,15 +322,20 @@ class ConjugateSampler:
         return ConjugateState(f, u, target.model, theta, cloud), info
 
     def _draws(
-        self, tune: bool, rng: np.random.Generator, target: Augmentation, u: FloatArray | None
+        self,
+        tune: bool,
+        rng: np.random.Generator,
+        values: FloatArray,
+        target: Augmentation,
+        u: FloatArray | None,
     ) -> Cloud:
-        """Of u at hyperparameters that may be new; sites that serve at all of them are learnt."""
+        """Of u at hyperparameters that may be new; sites by these are learnt."""
         here = self._prepared
         move = here.move if here and here.target is target else self._make_move(target)
         assert isinstance(move, IndependenceMove)
-        move.begin(self._reference.sites, rough=not tune)
-        if tune and u is not None:
-            self._reference.learn(move.sites)
+        move.begin(self._reference.at(values), rough=not tune)
+        if tune:
+            self._reference.learn(values, move.sites)
         return move.cloud(u, rng)
 
     def _continue(
@@ -450,19 +455,20 @@ class SiteChain:
                 self._jumps.learn(c, given)
             c = self._jumps.step(c, given, self._n_pairs, rng)
             f, there, theta = given.function(c), target, state.theta
-            weighed, known = None, self._reference.sites
+            weighed, known = None, self._reference
             if hyperparameters is not None and theta is not None:
-                here, stats = site_target.site_map(given, known), {}
+                here, stats = site_target.site_map(given, known.at(theta.values)), {}
                 pairs = site_target.SitePairs.around(c, here, known, self._n_pairs, rng)
                 theta, at = replace(hyperparameters, pairs=pairs).sweep(theta, u, target, rng)
                 if at.weighed is not None and at.target is not None:
                     u, weighed, there = at.u, at.weighed, at.target
                     if hyperparameters.tune:
-                        found = weighed.target.ep(site_target.REFERENCE_TOLERANCE, known)
-                        self._reference.learn(found)
+                        start = known.at(theta.values)
+                        found = weighed.target.ep(site_target.REFERENCE_TOLERANCE, start)
+                        known.learn(theta.values, found)
             elif not target.n_rows:  # f alone
                 here = self._prepared.map
-                pairs = site_target.SitePairs.around(c, here, None, self._n_pairs, rng)
+                pairs = site_target.SitePairs.around(c, here, known, self._n_pairs, rng)
                 weighed, stats = pairs.weighed(here), {}
             if weighed is not None and np.isfinite(weighed.log_evidence):
                 f, stats = weighed.pick(rng)
@@ -497,7 +503,7 @@ class _SitesOfModel:
 # Independence Metropolis on u: proposals of the sequential sampler twisted by EP.
 
 # Of a standard deviation; a proposal for one step need not be the fixed point, only near it.
-_EP_TOLERANCE, _EP_ADAPTED, _EP_ROUGH = 0.1, 1e-3, 0.3
+_EP_TOLERANCE, _EP_ADAPTED, _EP_ROUGH = 0.1, 1e-3, 0.25
 _EP_SWEEPS = 60
 _MISSED = 0.1  # probability that all proposals between two draws of f are refused, at most
 _REFUSED = -1e300
@@ -540,9 +546,8 @@ class IndependenceMove:
         """Fit, if it is not yet, from sites that are known; roughly, where these are of use."""
         if self._proposal is not None:
             return
-        target, start = self._target, None
-        if known is not None and known.tau.size == target.n_rows:
-            start = known.start(target.mean)
+        target = self._target
+        start = None if known is None else known.start(target.mean)
         tol = _EP_ROUGH if rough and start is not None else _EP_TOLERANCE
         limits = target.lower, target.upper
         found = policy.twist_dense(target.cov.matrix, *limits, tol=tol, start=start)

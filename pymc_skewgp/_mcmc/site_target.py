@@ -172,7 +172,8 @@ def _given_rows(model: ConjugateModel, rows: FloatArray) -> tuple[FloatArray, Fl
 _TOLERANCE, REFERENCE_TOLERANCE = 0.5, 1e-2
 # Of Newton's method from the mean of EP's Gaussian, squared, up to which known sites serve.
 _DECREMENT = 0.5
-_LEAST_SHARE = 0.05  # of the last theta in the mean of the sites
+# Of what was learnt, at each further theta; penalty on slopes; thetas that have squares.
+_KEPT, _RIDGE, _MOST_SQUARED = 0.98, 1e-3, 4
 # Precision that all sites together may add to a direction of f that is left as in the prior.
 _LEFT_OUT_OF_PAIRS = 1e-2
 
@@ -240,25 +241,48 @@ def _gaussian(target: SiteTarget, tau: FloatArray, nu: FloatArray) -> cg.Coordin
 
 
 class Reference:
-    """Sites that serve at many theta: a running mean of EP's along a chain, while it is tuned.
-
-    Attributes
-    ----------
-    sites : GaussianSites or None
-        None before any.
-    """
+    """Sites at any theta: a regression on EP's along a chain, while it is tuned."""
 
     def __init__(self) -> None:
-        self.sites: GaussianSites | None = None
-        self._count = 0
+        self._origin = np.empty(0)
+        self._moments: list[FloatArray] = []
+        self._ends: list[FloatArray] = []
+        self._slopes: FloatArray | None = None
 
-    def learn(self, found: GaussianSites | None) -> None:
+    def learn(self, values: FloatArray, found: GaussianSites | None) -> None:
         """Of one more theta; None teaches nothing."""
-        if found is not None:
-            self._count += 1
-            share = max(1.0 / self._count, _LEAST_SHARE)
-            pairs = zip(self.sites or found, found, strict=True)
-            self.sites = GaussianSites(*((1.0 - share) * x + share * y for x, y in pairs))
+        if found is None:
+            return
+        sites = np.concatenate(found)
+        if not self._moments:
+            self._origin, self._ends = values, [sites, sites]
+            self._moments = [np.zeros((1, 1)), np.zeros((1, 1))]
+        terms = self._terms(values)
+        new = np.outer(terms, terms), np.outer(terms, sites)
+        self._moments = [_KEPT * x + y for x, y in zip(self._moments, new, strict=True)]
+        low, high = self._ends
+        self._ends = [np.minimum(low, sites), np.maximum(high, sites)]
+        self._slopes = None
+
+    def at(self, values: FloatArray) -> GaussianSites | None:
+        """Within the range of those that were learnt from; None before any."""
+        if not self._moments:
+            return None
+        if self._slopes is None:
+            squares, products = self._moments
+            scale = np.sqrt(np.where(squares.diagonal() > 0.0, squares.diagonal(), 1.0))
+            ridge = np.diag(_RIDGE * (np.arange(scale.size) > 0))
+            inner = squares / scale / scale[:, None] + ridge
+            self._slopes = np.linalg.solve(inner, products / scale[:, None]) / scale[:, None]
+        return GaussianSites(
+            *np.clip(self._terms(values) @ self._slopes, *self._ends).reshape(2, -1)
+        )
+
+    def _terms(self, values: FloatArray) -> FloatArray:
+        off = values - self._origin
+        few = off.size <= _MOST_SQUARED
+        squares = np.outer(off, off)[np.tri(off.size, dtype=bool)] if few else np.empty(0)
+        return np.concatenate([[1.0], off, squares])
 
 
 class Weighed(NamedTuple):
@@ -311,19 +335,19 @@ class SitePairs:
     Attributes
     ----------
     white : ndarray, shape (p, N)
-    known : GaussianSites or None
-        See `site_map`.
+    known : Reference
+        Of the sites of `site_map`.
     """
 
     white: FloatArray
-    known: GaussianSites | None
+    known: Reference
 
     @classmethod
     def around(
         cls,
         c: FloatArray,
         here: SiteMap,
-        known: GaussianSites | None,
+        known: Reference,
         n: int,
         rng: np.random.Generator,
     ) -> "SitePairs":
@@ -333,9 +357,9 @@ class SitePairs:
         white[: own.size, 0] = own
         return cls(white, known)
 
-    def at(self, target: SiteTarget) -> Weighed:
+    def at(self, values: FloatArray, target: SiteTarget) -> Weighed:
         """Their members' weights at another theta."""
-        return self.weighed(site_map(target, self.known))
+        return self.weighed(site_map(target, self.known.at(values)))
 
     def weighed(self, there: SiteMap) -> Weighed:
         """The same, the map being known."""

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from pymc_skewgp._errors import NotPositiveDefiniteError, no_warnings
 from pymc_skewgp._gaussian.weights import log_mean_exp
@@ -24,7 +25,18 @@ _LEAST_SCALE = 1e-3
 _FIRST_SWEEPS = 10, 5
 # Degrees of freedom of proposals, and their squared scale over the covariance.
 _FREEDOM, _WIDER = 5.0, 1.2
-_PROPOSALS = 2  # a step
+_PROPOSALS = 2  # a step, and one where more than this share of them is accepted
+_ONE_WILL_DO = 0.8
+# What proposals have found teaches their shape: from so many on, anew with a quarter more sweeps,
+# from so many at most.
+_LEAST_SEEN, _AGAIN, _MOST_SEEN = 20, 1.25, 200
+# Of that shape, in proposals' deviations and nats: how far it is alike, in one dimension, its
+# deviation and error; densities below the largest that count, and the least of its shares.
+_ALIKE, _DEVIATION, _ERROR, _COUNTS, _LEAST_LOG = 1.5, 3.0, 0.05, 12.0, -3.0
+# Wider again where the share decides: a state far out is hard to leave where none are proposed.
+_ROOM = 1.3
+_CANDIDATES = 16  # of which the first that is taken is proposed
+_NOWHERE = -1e300  # log density where there is none
 # Of steps with a sweep of slices, where proposals do all the work; and while axes are learnt.
 _LEAST_SHARE, _TUNING_SHARE = 0.05, 0.3
 
@@ -39,18 +51,40 @@ class Learnt(NamedTuple):
     cov : ndarray, shape (d, d)
     accepted : float
         Share of independent proposals that were.
+    seen : ndarray, shape (k, d + 1)
+        The last of these proposals, and their log densities.
+    shaped : tuple of int and Proposal
+        The sweeps after which they were looked at, and the proposal that they made.
     """
 
     n_sweeps: int
     mean: FloatArray
     cov: FloatArray
     accepted: float
+    seen: FloatArray = np.empty((0, 0))
+    shaped: "tuple[int, Proposal] | None" = None
 
     def after(self, values: FloatArray) -> "Learnt":
         """With those of one more sweep."""
         gain, off = 2.0 / (self.n_sweeps + 2.0), values - self.mean
         cov = (1.0 - gain) * (self.cov + gain * np.outer(off, off))
-        return Learnt(self.n_sweeps + 1, self.mean + gain * off, cov, self.accepted)
+        known = self._replace(n_sweeps=self.n_sweeps + 1, mean=self.mean + gain * off, cov=cov)
+        due = self.shaped is None or known.n_sweeps > _AGAIN * self.shaped[0]
+        if not due or len(self.seen) < _LEAST_SEEN:
+            return known
+        plain = known._replace(shaped=None).proposal()
+        assert plain is not None
+        wide = plain._replace(factor=_ROOM * plain.factor).like(self.seen)
+        return known._replace(shaped=(known.n_sweeps, wide if wide.weights.size else plain))
+
+    def tried(self, values: FloatArray, log_density: float, accepted: bool) -> "Learnt":
+        """With one more proposal."""
+        gain = 1.0 / (0.5 * self.n_sweeps + 1.0)
+        share = self.accepted + gain * (accepted - self.accepted)
+        log_density = np.nan_to_num(log_density, nan=_NOWHERE, neginf=_NOWHERE)
+        before = self.seen.reshape(-1, values.size + 1)
+        seen = np.vstack([before, [*values, log_density]])[-_MOST_SEEN:]
+        return self._replace(accepted=share, seen=seen)
 
     @property
     def is_known(self) -> bool:
@@ -75,24 +109,88 @@ class Learnt(NamedTuple):
         """None before enough is known, and of more coordinates than can be."""
         if not self.is_known or self.mean.size > _MOST_COORDINATES:
             return None
+        if self.shaped is not None:
+            return self.shaped[1]
         return Proposal(self.mean, np.sqrt(_WIDER) * self.axes())
 
 
 class Proposal(NamedTuple):
-    """Student's t distribution with this mean and factor of its scale."""
+    """Student's t distribution with this mean and factor of its scale, times a share of draws.
+
+    The share that is taken, at least exp(-3), follows a Gaussian process regression on the target's
+    log density over that of the distribution, and is about 1 at its largest. So the proposal is
+    nearly the target where that was learnt, and has the tails of the distribution elsewhere.
+
+    Attributes
+    ----------
+    mean : ndarray, shape (d,)
+    factor : ndarray, shape (d, d)
+    centres : ndarray, shape (k, d)
+        Places where the target is known, standardised.
+    weights : ndarray, shape (k,)
+        Of the regression.
+    level : float
+        Of its values, from which on all draws are taken.
+    """
 
     mean: FloatArray
     factor: FloatArray
+    centres: FloatArray = np.empty((0, 0))
+    weights: FloatArray = np.empty(0)
+    level: float = 0.0
 
     def draw(self, rng: np.random.Generator) -> FloatArray:
-        """Values."""
-        white = rng.standard_normal(self.mean.size) * np.sqrt(_FREEDOM / rng.chisquare(_FREEDOM))
-        return self.mean + self.factor @ white
+        """Values: the first candidate that is taken."""
+        n = _CANDIDATES if self.weights.size else 1
+        while True:
+            white = rng.standard_normal((n, self.mean.size))
+            white *= np.sqrt(_FREEDOM / rng.chisquare(_FREEDOM, (n, 1)))
+            taken = -rng.exponential(size=n) < self._log_share(white)
+            if taken.any():
+                return self.mean + self.factor @ white[taken.argmax()]
 
     def log_density(self, values: FloatArray) -> float:
         """Up to a constant."""
-        white = np.linalg.solve(self.factor, values - self.mean)
-        return -0.5 * (_FREEDOM + values.size) * float(np.log1p(white @ white / _FREEDOM))
+        white = np.linalg.solve(self.factor, values - self.mean)[None]
+        return float((self._log_base(white) + self._log_share(white))[0])
+
+    def like(self, seen: FloatArray) -> "Proposal":
+        """With the share that places and their log densities ask for, where these agree on one.
+
+        They do not where densities are of a target that changes from step to step: then all draws
+        are taken.
+        """
+        white = np.linalg.solve(self.factor, (seen[:, :-1] - self.mean).T).T
+        below = np.minimum(seen[:, -1].max() - seen[:, -1], _COUNTS)
+        ratio, counts = -below - self._log_base(white), np.exp(-0.5 * below)
+        mean = np.average(ratio, weights=counts)
+        cov = _alike(white, white)
+        inverse = np.linalg.inv(cov + np.diag(_ERROR**2 / counts))
+        weights = inverse @ (ratio - mean)
+        # Of each place the error that the others make there.
+        left_out = np.average((weights / inverse.diagonal()) ** 2, weights=counts)
+        if left_out > 0.5 * np.average((ratio - mean) ** 2, weights=counts):
+            return self
+        level = float((cov @ weights)[below < _COUNTS].max())
+        return Proposal(self.mean, self.factor, white, weights, level)
+
+    def _log_base(self, white: FloatArray) -> FloatArray:
+        squares = np.einsum("ij,ij->i", white, white)
+        found: FloatArray = -0.5 * (_FREEDOM + self.mean.size) * np.log1p(squares / _FREEDOM)
+        return found
+
+    def _log_share(self, white: FloatArray) -> FloatArray:
+        if not self.weights.size:
+            return np.zeros(len(white))
+        share: FloatArray = _alike(white, self.centres) @ self.weights - self.level
+        return np.clip(share, _LEAST_LOG, 0.0)
+
+
+def _alike(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Covariance of the regression of a proposal's shape."""
+    squares = cdist(x, y, "sqeuclidean") / (_ALIKE**2 * np.sqrt(x.shape[1]))
+    found: FloatArray = _DEVIATION**2 * np.exp(-0.5 * squares)
+    return found
 
 
 class SliceState(NamedTuple):
@@ -252,10 +350,11 @@ class SliceMove:
 # begins; theta and all N draws proposed together, independent of the state, and accepted by the
 # ratio of prior times mean weight over the proposal's density (particle marginal Metropolis and
 # Hastings, Andrieu, Doucet & Holenstein 2010, doi:10.1111/j.1467-9868.2009.00736.x); and k, drawn
-# by weight. The proposal is a Student-t distribution with the moments of theta, learnt while the
-# chain is tuned and fixed then, as are the axes of the slices and the sites that EP begins with.
-# Elsewhere (points alone, sites, lin-ess) the same proposals are of theta given what a sweep is
-# given. Slices follow where all else is poor: the more often, the more proposals were refused.
+# by weight. The proposal is a Student-t distribution with the moments of theta, thinned (by
+# rejection) to the density of theta that proposals before have met; all learnt while the chain is
+# tuned and fixed then, as are the axes of the slices and the sites that EP begins with, a function
+# of theta. Elsewhere (points alone, sites, lin-ess) the same proposals are of theta given what a
+# sweep is given. Slices follow where all else is poor: the more often, the more were refused.
 
 
 # From theta to parameters there and the log of its prior, of what else it enters and of 1/Phi_s:
@@ -276,14 +375,15 @@ class HyperparameterMove:
     pairs : SitePairs, optional
         Under sites, with which they are integrated out.
     draws : callable, optional
-        Under rows alone, from a target and a state of it, or none, to draws of u: proposals are of
-        hyperparameters and draws together, the rows integrated out by these. See the module.
+        Under rows alone, from values, the target there and a state of it, or none, to draws of u:
+        proposals are of hyperparameters and draws together, the rows integrated out by these. See
+        the module.
     """
 
     density: Density
     tune: bool = False
     pairs: SitePairs | None = None
-    draws: Callable[[Augmentation, FloatArray | None], Cloud] | None = None
+    draws: Callable[[FloatArray, Augmentation, FloatArray | None], Cloud] | None = None
 
     def given(self, indicators: Sequence[FloatArray]) -> "HyperparameterMove":
         """The move that leaves the indicators of mixtures as they are: they are further data."""
@@ -326,7 +426,8 @@ class HyperparameterMove:
             # Independent proposals, each accepted or not (Metropolis and Hastings).
             known_rows = rows if self.draws is None else None
             log_ratio = at.log_density - proposal.log_density(at.values)
-            for _ in range(_PROPOSALS):
+            once = learnt.accepted > _ONE_WILL_DO and not self.tune
+            for _ in range(1 if once else _PROPOSALS):
                 values = proposal.draw(rng)
                 place = self._located(values, known_rows)
                 ratio = place.log_density - proposal.log_density(values)
@@ -334,9 +435,7 @@ class HyperparameterMove:
                 if accepted:
                     at, log_ratio = place, ratio
                 if self.tune:
-                    gain = 1.0 / (0.5 * learnt.n_sweeps + 1.0)
-                    share = learnt.accepted + gain * (accepted - learnt.accepted)
-                    learnt = learnt._replace(accepted=share)
+                    learnt = learnt.tried(values, place.log_density, accepted)
             state = SliceState(at.values, learnt)
         if at.cloud is not None and (there := at.target) is not None:
             cloud, known = at.cloud.pick(rng)
@@ -377,7 +476,7 @@ class HyperparameterMove:
         log_density = at.log_rest + log_jacobian + target.log_density(u)
         weighed = None
         if self.pairs is not None:
-            weighed = self.pairs.at(SiteTarget(target.model, moved))
+            weighed = self.pairs.at(at.values, SiteTarget(target.model, moved))
             log_density += weighed.log_evidence
         return at._replace(log_density=log_density, u=u, weighed=weighed)
 
@@ -385,7 +484,7 @@ class HyperparameterMove:
         """By draws of u, that of `at` among them if it has one."""
         assert at.target is not None
         assert self.draws is not None
-        cloud = at.cloud or self.draws(at.target, at.u if at.u.size else None)
+        cloud = at.cloud or self.draws(at.values, at.target, at.u if at.u.size else None)
         log_density = at.log_rest + at.target.log_points + cloud.log_mean
         return at._replace(log_density=log_density, cloud=cloud)
 

@@ -56,7 +56,7 @@ def shared_noise(S: Noise, a: BoolArray, b: BoolArray) -> FloatArray | None:
 def add_noise(matrix: FloatArray, S: Noise) -> None:
     """Add the covariance of the noise to `matrix`, in place."""
     if S.ndim == 1:
-        matrix[np.diag_indices_from(matrix)] += S
+        np.einsum("ii->i", matrix)[:] += S
     elif not isinstance(S, np.ndarray):
         entries = S.tocoo()  # a sparse array has each entry once
         matrix[entries.coords] += entries.data

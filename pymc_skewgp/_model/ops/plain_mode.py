@@ -507,7 +507,9 @@ class _Asked:
 
     def simplified(self) -> "_Asked":
         """As PyTensor rewrites it before it thinks of speed: gradients can be taken of it."""
-        found = rewrite_graph(self.graphs, include=_SIMPLER, exclude=(*_TRACED, *_WRONG))
+        # Of a clone: these graphs are what others are compared with.
+        options = {"include": _SIMPLER, "exclude": (*_TRACED, *_WRONG)}
+        found = rewrite_graph(self.graphs, clone=True, **options)
         return _Asked(self.inputs, list(found), self.single)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 from numpy.typing import NDArray
 from pymc.pytensorf import compile
 from pytensor.graph.traversal import ancestors, apply_ancestors, graph_inputs
@@ -26,7 +25,7 @@ from pymc_skewgp._mcmc.slices import HyperparameterMove, SliceMove, SliceState
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.gaussian_terms import sites_of_data
 from pymc_skewgp._model.ops.densities import pt_mvn_logcdf
-from pymc_skewgp._model.ops.plain_mode import PLAIN
+from pymc_skewgp._model.ops.plain_mode import plain_function
 from pymc_skewgp._observations import observations as row
 from pymc_skewgp._observations.sites import Sites, SitesGiven, factors_of, joined_sites
 from pymc_skewgp._sun.parameters import SunParameters
@@ -57,7 +56,7 @@ def _function_of(inputs: list[Any], outputs: Any, compile_kwargs: Mapping[str, A
     loops = any(isinstance(node.op, Scan) for node in nodes)
     if compile_kwargs or loops or len(nodes) > _FEW_NODES:
         return compile(inputs, outputs, **(compile_kwargs or {}))
-    return pytensor.function(inputs, outputs, mode=PLAIN)
+    return plain_function(inputs, outputs)
 
 
 class LatentAtPoint:
@@ -113,7 +112,7 @@ class LatentAtPoint:
         # Most outputs are data: evaluated once in a chain, and not compiled for it.
         self._moving = [not set(graph_inputs([x])).isdisjoint(inputs) for x in outputs]
         pairs = list(zip(outputs, self._moving, strict=True))
-        self._constants = pytensor.function([], [x for x, moves in pairs if not moves], mode=PLAIN)
+        self._constants = plain_function([], [x for x, moves in pairs if not moves])
         self._function = None
         if inputs:
             moving = [x for x, moves in pairs if moves]

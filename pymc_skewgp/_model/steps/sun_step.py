@@ -470,14 +470,15 @@ class ConjugateStep(SUNStep):
 
     Hyperparameters move with f integrated out, because f all but determines those of a smooth
     kernel. While a chain is tuned (from some 20 of its steps on) it learns their mean and
-    covariance; two proposals a step from a Student-t distribution with these are accepted or not,
-    with u integrated out as well by the mean weight of `n_proposals` draws (particle marginal
-    Metropolis-Hastings): nearly independent draws where the posterior is near such a distribution.
-    The more of them are refused, the more steps also do slice sampling, along axes that are learnt
-    in the same way, of :math:`p(\theta) N(y; \theta) N(u; 0, G_\theta) /
-    \Phi_s(\gamma; \Gamma_\theta)`, with y the points. There u is what Murray & Adams call
-    surrogate data, and the noisy predictor behind it stays as it is; where cut-points move, it
-    keeps its place between them.
+    covariance, and by a regression the shape of their density. One or two proposals a step from a
+    Student-t distribution with these moments, thinned to that shape, are accepted or not, with u
+    integrated out as well by the mean weight of `n_proposals` draws (particle marginal
+    Metropolis-Hastings): nearly independent draws. The more of them are refused, the more steps
+    also do slice sampling, along axes that are learnt in the same way, of
+    :math:`p(\theta) N(y; \theta) N(u; 0, G_\theta) /
+    \Phi_s(\gamma; \Gamma_\theta)`, with y the points. There u is what Murray & Adams call surrogate
+    data, and the noisy predictor behind it stays as it is; where cut-points move, it keeps its
+    place between them.
 
     Observations of ``pm.StudentT`` (also censored), ``pm.Laplace``, ``pm.AsymmetricLaplace``, and
     ``pm.Bernoulli`` or ``pm.Binomial`` with ``p = a + b * pm.math.invprobit(eta)`` (labels that are

@@ -294,6 +294,18 @@ def test_simpler_graphs_have_the_same_values_and_slopes():
         np.testing.assert_array_equal(found[1], [0.0, truth])
 
 
+def test_equal_graphs_are_made_simpler_once(monkeypatch):
+    made = []
+    rewrite = known_functions.rewrite_graph
+    monkeypatch.setattr(
+        known_functions, "rewrite_graph", lambda *x, **k: made.append(rewrite(*x, **k)) or made[-1]
+    )
+    for _ in range(2):
+        x = pt.dvector("x")
+        simplified([x], [(7.25 * x[x > 0.0] * pt.ones_like(x[x > 0.0])).sum()])
+    assert len(made) == 1
+
+
 def in_threads(call, n_threads):
     with ThreadPoolExecutor(n_threads) as pool:
         return list(pool.map(call, range(n_threads)))
