@@ -368,14 +368,10 @@ class FieldPrior(NamedTuple):
         if not len(self.ties):
             self.pattern.factorised(self.precision)
 
-    def half_square(self, c: FloatArray) -> float:
-        """Half of c'(Q + U'U)c."""
-        tied = self.ties @ c
-        return 0.5 * float(c @ (self.precision @ c) + tied @ tied)
-
     def log_prob(self, c: FloatArray) -> float:
         """Of one c, but for the power of 2 pi."""
-        return float(self.slope @ c) - self.half_square(c)
+        tied = self.ties @ c
+        return float(self.slope @ c) - 0.5 * float(c @ (self.precision @ c) + tied @ tied)
 
     def times(self, sums: Any) -> "FieldGaussian":
         """With sites of these sums; see `SiteSums`."""
