@@ -53,7 +53,7 @@ _PARTS, _FEWEST, _MOST = 6.0, 6, 64
 # Draws of one call from which on more are made, how many times as many, and numbers of all of them;
 # values whose means are looked at.
 _MANY, _MORE, _NUMBERS, _SOME = 1000, 8, 2 * 10**7, 256
-_COPIED = 4096  # rows of all draws that are copied at once
+_COPIED = 256  # rows of all draws that are copied at once
 # Numbers of pairs that are made at once, which stay in the cache, and fewest of the pairs.
 _AT_ONCE, _FEWEST_AT_ONCE = 2**18, 16
 
@@ -167,15 +167,16 @@ def drawn_in_parts(
             log_probs += log_sum_exp(log_weights, axis=1) - np.log(size)
             order = systematic_rows(log_weights, size, rng).ravel()
             for start in range(first, len(off), _COPIED):
-                off[start : start + _COPIED] = off[start : start + _COPIED][:, order]
+                some = off[start : start + _COPIED]
+                some[:] = some.take(order, axis=1)  # twenty times as fast as by an index
             log_weights[:] = 0.0
     log_probs += gaussian.log_integral(gaussian.sums.pull)
     value = log_mean_exp(log_probs)
     error = spread_of_replicates(log_probs, value)
     draws = off[:d]
     for start in range(0, draws.shape[1], _PILOT):  # all of them twice would take too much memory
-        some = slice(start, start + _PILOT)
-        draws[:, some] = draws[chol.place, some]
+        some = draws[:, start : start + _PILOT]
+        some[:] = some[chol.place]
     draws += gaussian.mean[:, None]
     # As many of each replicate; those of one share ancestors.
     chosen = np.arange(n_draws) * draws.shape[1] // n_draws
