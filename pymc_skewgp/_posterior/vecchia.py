@@ -200,9 +200,12 @@ class Vecchia:
 
     Notes
     -----
-    `find_hyperparameters` and `integrate` take likelihoods about one value of f a row. Neighbours
-    are those in units of the kernel where a search with all rows begins, and stay: a
-    search for lengthscales of several columns that starts far off is best repeated from its end.
+    `find_hyperparameters` and `integrate` take likelihoods about one function whose rows are about
+    as many values of f each, as labels, counts or duels, with noise of their own. Neighbours are
+    those in units of the kernel where a search with all rows begins, and stay: a search for
+    lengthscales of several columns that starts far off is best repeated from its end. With more
+    rows than that search begins with, its second derivatives are of three neighbours: standard
+    deviations from them were 7 and 10 % larger than by all ten on a map of 6000 labels.
 
     References
     ----------

@@ -50,14 +50,22 @@ def labels(f, rng):
     return (f + rng.normal(size=f.size) > 0).astype(int)
 
 
+def duels(f, rng):
+    """Three of each item, won by the first."""
+    pairs = np.concatenate([rng.permutation(f.size).reshape(-1, 2) for _ in range(3)])
+    won = (f[pairs] + 0.3 * rng.normal(size=pairs.shape)).argsort(axis=1)[:, ::-1]
+    return np.take_along_axis(pairs, won, axis=1)
+
+
 @pytest.mark.parametrize(
     ("likelihood", "make", "noise"),
     [
         (sg.likelihoods.BernoulliProbit(), labels, True),
         (sg.likelihoods.Poisson(), rates, False),
         (sg.likelihoods.Gaussian(0.4), lambda f, rng: f + 0.4 * rng.normal(size=f.size), False),
+        (sg.likelihoods.Preference(0.3), duels, False),
     ],
-    ids=["labels", "counts", "values"],
+    ids=["labels", "counts", "values", "duels"],
 )
 def test_all_neighbours_are_the_kernel(likelihood, make, noise):
     X, f, rng = data(70)
@@ -137,6 +145,5 @@ def test_what_is_not_learnt():
         gp = sg.SkewGP(cov_func=kernel, approximation=Vecchia(5))
     with pytest.raises(ApproximationError, match="Vecchia takes no pseudo-points"):
         sg.find_hyperparameters(skew, X, y)
-    pairs = np.arange(30).reshape(15, 2)
-    with pytest.raises(ApproximationError, match="about one value of f a row"):
-        sg.find_hyperparameters(gp, X, pairs, likelihood=sg.likelihoods.Preference())
+    with pytest.raises(ApproximationError, match="rows have noise of their own"):
+        sg.find_hyperparameters(gp, X, y, likelihood=sg.likelihoods.MultinomialProbit())

@@ -25,7 +25,7 @@ from scipy.special import ndtri
 from pymc_skewgp._gaussian.blocks.ep import Blocks, LocalBlocks
 from pymc_skewgp._gaussian.blocks.own_effects import OwnEffects
 from pymc_skewgp._gaussian.blocks.pairs import BlockPairs
-from pymc_skewgp._gaussian.blocks.sequential import FieldSampler
+from pymc_skewgp._gaussian.blocks.sequential import FieldPairs, FieldSampler
 from pymc_skewgp._gaussian.blocks.several import SeveralBlock
 from pymc_skewgp._gaussian.compiled.rows import factorise, solve
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
@@ -297,13 +297,14 @@ def block_sampler(
     found = conditional_pairs(several[0], gaussian, searches) if one else None
     if found:
         return SiteSampler(found, _SEVERAL, _MOST_UNSEEN, _MORE_OTHERS, by_tails=True)
-    own = OwnEffects.of(gaussian, every) if isinstance(gaussian, FieldGaussian) else None
-    if own:
-        return FieldSampler(BlockPairs(own.gaussian, LocalBlocks(own.blocks)), own=own)
+    if isinstance(gaussian, FieldGaussian):
+        own = OwnEffects.of(gaussian, every)
+        if own:
+            return FieldSampler(FieldPairs(own.gaussian, LocalBlocks(own.blocks)), own=own)
+        field = FieldPairs(gaussian, blocks)
+        return FieldSampler(field.with_modes() if searches else field)
     proposal: Any = BlockPairs(gaussian, blocks)
     proposal = proposal.with_modes() if searches else proposal
-    if isinstance(gaussian, FieldGaussian):
-        return FieldSampler(proposal)
     if several:
         is_coupled = any(x.n_rows == 1 and x.width > _MOST_TEMPERED for x in several)
         return SiteSampler(proposal, _SEVERAL, _MOST_UNSEEN, _MORE, not is_coupled)

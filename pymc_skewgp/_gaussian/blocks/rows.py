@@ -760,6 +760,14 @@ class FieldBlock(RowBlock):
         found -= (self.nu[rows] - 0.5 * self.tau[rows] * eta.T) * eta.T
         return np.asarray((found * np.broadcast_to(self._counts, self.n_rows)[rows]).sum(axis=1))
 
+    def pair_log_over_sites(self, off: FloatArray) -> FloatArray:
+        """The same over all rows at the mean plus and minus `off`, shape (2, N)."""
+        tau, nu, mean = self._counts * self.tau, self._counts * self.nu, self._mean
+        eta = self.factor @ off
+        odd = (nu - tau * mean) @ eta
+        even = 0.5 * (tau @ np.square(eta)) - (nu - 0.5 * tau * mean) @ mean
+        return np.asarray(self._log_probs(mean, off, (1.0, -1.0)) + even - [odd, -odd])
+
     def _sums_of(self, tau: FloatArray, nu: FloatArray) -> SiteSums:
         every = np.zeros(self.pattern.shape[0])
         every[self.rows] = self._counts * tau
@@ -787,8 +795,5 @@ def field_blocks(
     values: FloatArray, pattern: FieldPattern, sites: Iterable[BlockSites]
 ) -> list[FieldBlock]:
     """Of sites one after the other."""
-    stop, found = 0, []
-    for own in sites:
-        rows = slice(stop, stop := stop + own.size)
-        found.append(FieldBlock(values, pattern, rows, own))
-    return found
+    stop = 0
+    return [FieldBlock(values, pattern, slice(stop, stop := stop + x.size), x) for x in sites]

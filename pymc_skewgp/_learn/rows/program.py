@@ -328,12 +328,15 @@ class Chunk:
         From the numbers to a `BlockAt`; None where double precision ends.
     batch : tuple of ndarray
         The data.
+    design : csr_matrix, shape (n, k), or None
+        Of rows that are about several values of f.
     """
 
     compiled: CompiledNumbers
     X: FloatArray
     made: Callable[..., BlockAt | None]
     batch: Batch = ()
+    design: Any = None
 
     def at(self, latent: LatentAt) -> BlockAt | None:
         """At a point."""
@@ -420,7 +423,12 @@ def row_numbers(known: KnownData, latent: LatentGraph) -> CompiledNumbers:
     if own.picked is None:
         design, squares = (ps.csr_matrix(dtype="float64") for _ in range(2))
         symbols += [design, squares]
-        phi, mean = ps.structured_dot(design, phi), _times(design, mean)
+        mean = _times(design, mean)
+        if latent.as_field:  # each entry, as many in every row
+            values, columns, *_ = ps.csm_properties(design)
+            phi = (values * phi[columns, 0]).reshape((mean.size, -1))
+        else:
+            phi = ps.structured_dot(design, phi)
         # What is left of items that comparisons share is not noise of the rows.
         rest = _times(squares, rest) if own.apart else 0.0 * mean
     numbers = [phi, mean, rest, rows.lower, rows.upper, rows.value, rows.S]
@@ -441,7 +449,7 @@ def rows_of(
             designs = [] if own.design is None else [own.design, own.design.power(2)]
             made = partial(rows_at, own.counts, own.unit)
             batch = *columns, constant, *slopes, *designs
-            found.append(Chunk(compiled, known.X[own.inputs], made, batch))
+            found.append(Chunk(compiled, known.X[own.inputs], made, batch, own.design))
         return found
 
     return DataOfKind(known, compiled, blocks, rows.n_observations, rows.n_computed)
@@ -723,10 +731,12 @@ class RowsOfField(Rows):
 
     def _pattern_of_rows(self) -> FieldPattern:
         if self._pattern is None:
-            basis = self.latent.basis
-            place = basis.nearest(np.concatenate([block.X for block in self.blocks]), 1)[0].ravel()
-            ends = np.arange(place.size + 1)
-            design = sparse.csr_array((np.ones(place.size), place, ends), (place.size, basis.rank))
+            basis, blocks = self.latent.basis, self.blocks
+            place = basis.nearest(np.concatenate([x.X for x in blocks]), 1)[0].ravel()
+            every = [sparse.eye_array(len(x.X)) if x.design is None else x.design for x in blocks]
+            known = sparse.block_diag(every, format="csr")
+            ends = known.data, place[known.indices], known.indptr
+            design = sparse.csr_array(ends, (known.shape[0], basis.rank))
             self._pattern = basis.pattern(design)
         return self._pattern
 

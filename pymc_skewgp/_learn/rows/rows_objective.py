@@ -64,7 +64,7 @@ from pymc_skewgp._posterior.automatic import (
 )
 from pymc_skewgp._posterior.blocks_at import Arrays
 from pymc_skewgp._posterior.dask_blocks import current_client
-from pymc_skewgp._posterior.data_blocks import MOST_LIMITS, PlainRows
+from pymc_skewgp._posterior.data_blocks import MOST_LIMITS
 from pymc_skewgp._posterior.distributed_posterior import ChunkedData, is_dask
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
 from pymc_skewgp._posterior.features import HSGP, Inducing, PivotedCholesky
@@ -238,8 +238,8 @@ def why_not_by_rows(gp: Any, known: Sequence[Any], coregion: Any = None) -> str 
         return "HSGP has no derivatives for constraints: take Inducing"
     if isinstance(asked, Vecchia) and (gp.n_pseudo_points or not all(map(_is_plain, known))):
         return (
-            "Vecchia takes no pseudo-points and no constraints, and likelihoods about one value of "
-            "f a row, with noise of its own: take Inducing"
+            "Vecchia takes no pseudo-points and no constraints, and likelihoods about one function "
+            "whose rows have noise of their own: take Inducing"
         )
     for data in known:
         if isinstance(data, KnownSites):
@@ -259,12 +259,13 @@ def why_not_by_rows(gp: Any, known: Sequence[Any], coregion: Any = None) -> str 
 
 
 def _is_plain(data: Any) -> bool:
-    """Whether each row is about the value of one function at one row of X."""
+    """Whether rows are about values of one function, as many in each."""
     if data.n_functions > 1 or not data.likelihood.has_data:
         return False
     if isinstance(data, KnownSites):
         return True
-    return not is_grouped(data) and PlainRows(data.X, data.whole).picked is not None
+    design = data.whole.design
+    return not is_grouped(data) and (design is None or np.ptp(np.diff(design.indptr)) == 0)
 
 
 def why_not_on_workers(gp: Any, known: Sequence[Any]) -> str | None:
