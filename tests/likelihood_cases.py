@@ -503,26 +503,10 @@ ROWS = (
             ({"weights": [1.0, 1.0]}, [0, 1, 2], "weights must have length 3"),
         ),
     ),
+    Case(of.MultinomialProbit, {"n_classes": 3}, LEVELS, whole_y=LABELS + 1, simulate=new_classes),
+    Case(of.Softmax, {"n_classes": 3}, LEVELS, whole_y=LABELS + 1, simulate=new_logit_classes),
     Case(
-        of.MultinomialProbit,
-        {"n_classes": 3},
-        LEVELS,
-        whole_y=LABELS + 1,
-        simulate=new_classes,
-    ),
-    Case(
-        of.Softmax,
-        {"n_classes": 3},
-        LEVELS,
-        whole_y=LABELS + 1,
-        simulate=new_logit_classes,
-    ),
-    Case(
-        of.HeteroscedasticGaussian,
-        {"level": -0.5},
-        VALUES,
-        whole={"level": 1},
-        simulate=new_spread,
+        of.HeteroscedasticGaussian, {"level": -0.5}, VALUES, whole={"level": 1}, simulate=new_spread
     ),
     Case(
         of.ZeroInflatedPoisson,

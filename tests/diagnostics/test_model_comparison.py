@@ -9,13 +9,8 @@ from scipy.stats import multivariate_normal, norm
 from xarray import open_datatree
 
 import pymc_skewgp as sg
+from pymc_skewgp import likelihoods as of
 from pymc_skewgp._diagnostics.approximations import ep_posterior, laplace_posterior
-from pymc_skewgp.likelihoods import (
-    CensoredGaussian,
-    Gaussian,
-    MultinomialProbit,
-    OrderedProbit,
-)
 
 X = np.linspace(0.0, 3.0, 8)[:, None]
 Y = np.sin(2.0 * X[:, 0])
@@ -233,12 +228,7 @@ def log_p(f):
 
 def test_rows_by_quadrature():
     found = sg.compare_approximations(
-        prior(),
-        X3,
-        Y3,
-        likelihood=OrderedProbit(CUTS, SIGMA),
-        Xnew=NEW,
-        **QUICK,
+        prior(), X3, Y3, likelihood=of.OrderedProbit(CUTS, SIGMA), Xnew=NEW, **QUICK
     )
     table = found.table
     assert table.index.tolist() == ["exact", "lin_ess", "ep", "laplace"]
@@ -254,9 +244,9 @@ def test_rows_by_quadrature():
     edges = [norm.cdf((b - mean) / s[:, None]) @ grid.mass for b in ENDS]
     truth = np.diff(np.stack(edges, axis=1), axis=1)
     assert "p" not in found.trees["ep"]["predictions"]
-    posterior = prior().posterior(X3, Y3, likelihood=OrderedProbit(CUTS, SIGMA))
+    posterior = prior().posterior(X3, Y3, likelihood=of.OrderedProbit(CUTS, SIGMA))
     for name, method in (("ep", ep_posterior), ("laplace", laplace_posterior)):
-        gaussian = method(posterior.prior, X3, Y3, NEW, OrderedProbit(CUTS, SIGMA))
+        gaussian = method(posterior.prior, X3, Y3, NEW, of.OrderedProbit(CUTS, SIGMA))
         m, v = gaussian.mean[3:], gaussian.cov.diagonal()[3:]
         edges = [norm.cdf((b - m) / np.sqrt(v + SIGMA**2)) for b in ENDS]
         p = np.diff(np.stack(edges, axis=1), axis=1)
@@ -271,18 +261,13 @@ def test_rows_by_quadrature():
 @pytest.mark.parametrize(
     ("y", "likelihood", "forecasts"),
     [
-        (np.array([0.4, 1.2, 0.0]), CensoredGaussian(SIGMA, lower=0.0), True),
-        (np.array([0.4, 1.2, 0.0]), Gaussian(SIGMA), False),
+        (np.array([0.4, 1.2, 0.0]), of.CensoredGaussian(SIGMA, lower=0.0), True),
+        (np.array([0.4, 1.2, 0.0]), of.Gaussian(SIGMA), False),
     ],
 )
 def test_other_likelihoods(y, likelihood, forecasts):
     table = sg.compare_approximations(
-        prior(),
-        X3,
-        y,
-        likelihood=likelihood,
-        methods=["exact", "ep", "laplace"],
-        **QUICK,
+        prior(), X3, y, likelihood=likelihood, methods=["exact", "ep", "laplace"], **QUICK
     ).table
     assert (table["failure"] == "").all()
     assert np.isfinite(table["wasserstein"]).all()
@@ -295,7 +280,7 @@ def test_other_likelihoods(y, likelihood, forecasts):
 
 def test_several_functions():
     """Three classes at three points: EP's class probabilities by quadrature over its Gaussian."""
-    likelihood = MultinomialProbit()
+    likelihood = of.MultinomialProbit()
     found = sg.compare_approximations(
         prior(), X3, Y3, likelihood=likelihood, methods=["exact", "lin_ess", "ep", "laplace"],
         Xnew=NEW, **QUICK
@@ -327,25 +312,14 @@ def test_several_functions():
 
 
 def test_what_only_labels_have():
-    likelihood = OrderedProbit(CUTS, SIGMA)
+    likelihood = of.OrderedProbit(CUTS, SIGMA)
     table = sg.compare_approximations(
-        prior(),
-        X3,
-        Y3,
-        likelihood=likelihood,
-        methods=["advi", "hsgp_nuts"],
-        **QUICK,
+        prior(), X3, Y3, likelihood=likelihood, methods=["advi", "hsgp_nuts"], **QUICK
     ).table
     assert table["failure"].str.contains("PyMC's methods are compared on labels").all()
     with pytest.raises(ValueError, match="scores are of labels"):
         sg.compare_approximations(
-            prior(),
-            X3,
-            Y3,
-            likelihood=likelihood,
-            Xnew=NEW,
-            ynew=[0, 1],
-            **QUICK,
+            prior(), X3, Y3, likelihood=likelihood, Xnew=NEW, ynew=[0, 1], **QUICK
         )
     with pytest.raises(TypeError, match=r"object of pymc_skewgp\.likelihoods"):
         sg.compare_approximations(prior(), X3, Y3, likelihood="ordered", **QUICK)

@@ -36,12 +36,7 @@ def check_moments(draws, low, high, rho, z):
 
 @pytest.mark.parametrize(
     ("n", "rho", "low", "high"),
-    [
-        (3, 0.5, -1.0, 0.5),
-        (10, 0.9, 1.0, INF),
-        (40, 0.5, 0.0, INF),
-        (4, 0.3, -INF, INF),
-    ],
+    [(3, 0.5, -1.0, 0.5), (10, 0.9, 1.0, INF), (40, 0.5, 0.0, INF), (4, 0.3, -INF, INF)],
 )
 def test_moments(n, rho, low, high):
     low, high = np.full(n, low), np.full(n, high)

@@ -12,20 +12,8 @@ from likelihood_oracles import kernel
 from scipy.stats import CensoredData, chisquare, multivariate_normal
 
 import pymc_skewgp as sg
+from pymc_skewgp import likelihoods as of
 from pymc_skewgp._errors import NotPositiveDefiniteError
-from pymc_skewgp.likelihoods import (
-    BernoulliProbit,
-    BinomialProbit,
-    CensoredGaussian,
-    Choice,
-    Constraint,
-    Gaussian,
-    MultinomialProbit,
-    OrderedProbit,
-    Preference,
-    Ranking,
-    Selection,
-)
 
 NAN, INF = np.nan, np.inf
 LABELS, VALUES, TRIALS = [0, 1, 1, 0], [0.0, 0.8, 1.5, 0.4], [5, 3, 8, 0]
@@ -36,25 +24,25 @@ UNEQUAL = np.full((4, 4), -0.9) + 1.9 * np.eye(4)
 
 
 def levels(*cuts, **more):
-    return OrderedProbit(list(cuts) or [-1, 1], **more)
+    return of.OrderedProbit(list(cuts) or [-1, 1], **more)
 
 
 def tobit(sigma=0.5, lower=None, upper=None):
-    return CensoredGaussian(sigma, lower, upper)
+    return of.CensoredGaussian(sigma, lower, upper)
 
 
 # A likelihood, data at four inputs, and what the message says.
 IMPOSSIBLE = [
-    (BernoulliProbit(), [0, 1, 2, 0], "two classes coded 0 and 1"),
-    (BernoulliProbit(), [0, 1, NAN, 0], "y must be finite"),
-    (BernoulliProbit(np.eye(2)), LABELS, "a row for each of the 4 labels, got 2"),
+    (of.BernoulliProbit(), [0, 1, 2, 0], "two classes coded 0 and 1"),
+    (of.BernoulliProbit(), [0, 1, NAN, 0], "y must be finite"),
+    (of.BernoulliProbit(np.eye(2)), LABELS, "a row for each of the 4 labels, got 2"),
     (levels(), [0, 1, 3, 0], r"categories 0 to 2.*row 2 has 3 \(1 such row"),
     (levels(), [0, 1, 0.5, 0], "one category for each row of X; row 2 has 0.5"),
     (levels(), [0, 1], r"y must have shape \(4,\)"),
     (levels(), [0, NAN, 1, 2], "y must be finite, found 1 NaN"),
     (levels(0.5, 0.5), LABELS, "must increase: cut-point 0 is 0.5 and cut-point 1 is 0.5"),
     (levels(0.5, INF), LABELS, "cutpoints holds 1 infinite value"),
-    (OrderedProbit([]), LABELS, "cutpoints is empty"),
+    (of.OrderedProbit([]), LABELS, "cutpoints is empty"),
     (levels(sigma=0.0), LABELS, "sigma must be positive"),
     (levels(categories=["a", "b"]), LABELS, "must be 3 names.*got 2"),
     (levels(categories=["a", "b", "a"]), LABELS, "must differ from each other"),
@@ -71,54 +59,58 @@ IMPOSSIBLE = [
     (tobit(), np.full((4, 2), INF), "values in y that were seen must be finite"),
     (tobit(), np.full((4, 2), NAN), "8 NaN bound.*use infinities"),
     (tobit([1.0, -1.0, 1.0, 1.0]), VALUES, "sigma must be positive"),
-    (Gaussian([1, 1, -1, 1]), VALUES, "sigma must be positive"),
-    (Gaussian([1, 1, 1]), VALUES, "sigma must have length 4"),
-    (Gaussian(1.0), VALUES[:3], r"y must have shape \(4,\), one value for each row of X"),
-    (Gaussian(1.0), list("abcd"), "y must"),
-    (BinomialProbit(3), [0, -1, 1, 0], "counts of 0 and more; row 1 has -1"),
-    (BinomialProbit(4), [0.5, 0, 0, 0], "y must hold integers, one number of successes"),
-    (BinomialProbit(2.5), LABELS, "n must hold integers, one number of trials"),
-    (BinomialProbit(TRIALS[:3]), LABELS, r"n must have shape \(4,\)"),
-    (BinomialProbit([*TRIALS[:3], -1]), LABELS, "n must hold .*, 0 or more; row 3 has -1"),
-    (BinomialProbit(NAN), LABELS, "n must be finite"),
-    (Preference(), [[0, -2], [1, 2]], "y names item -2 in row 0"),
-    (Preference(), [[0, -1]], "needs at least 2 items"),
-    (Preference(), [0, 1], "must have shape"),
-    (Preference(), [[0, 1, 2, 3]], "winner and loser"),
-    (Preference(), [[0, NAN]], "whole numbers"),
-    (Preference(), [["a", "b"]], "numeric"),
-    (Preference(threshold=1.0), [[0, 1, 2]], "1 for a tie"),
-    (Preference(0.0), CIRCLE, "items 0, 1, 2 win against each other in a circle"),
-    (Preference(noise="item"), [[0, 1], [1, 0]], "items 0, 1 win .* in a circle"),
-    (Preference(-1.0), DUELS, "sigma must not be negative"),
-    (Preference(threshold=-1.0), DUELS, "threshold must not be negative"),
-    (Choice(), [[0, -1], [1, 2]], "a choice needs at least 2 items"),
-    (Choice(), [[0, -1, 1]], "fill up the end"),
-    (Choice(), [[0, 1, 1], [1, 2, 0]], "row 0 of y repeats one"),
-    (Choice(), [[0, 1], [0]], "rows of one length"),
-    (Choice(0.0), DUELS, "sigma must be positive"),
-    (Ranking(), [[0, 1, 0], [1, 2, 0]], "a ranking compares different items; row 0 of y repeats"),
-    (Ranking(), [[0, -1, 1], [1, 2, 0]], "row 0 goes on after it"),
-    (Ranking(0.0), DUELS, "sigma must be positive"),
-    (MultinomialProbit(), [0, 2, 2, 0], "a class never occurs.*say how many there are"),
-    (MultinomialProbit(), [0, 0, 0, 0], "two classes or more"),
-    (MultinomialProbit(3), [0, 3, 2, 0], "y must be from 0 to 2"),
-    (MultinomialProbit(3), [0.5, 1, 2, 0], "hold integers, one class, 0 for the first"),
-    (MultinomialProbit(3), list("abca"), "numeric"),
-    (MultinomialProbit(3), [0], "must have shape"),
-    (Selection(1.0, 0.5), [0.0], r"y must have shape \(4,\)"),
-    (Selection(1.0, 0.5), [0, INF, NAN, 0], "1 infinite value"),
-    (Selection(1.0, 0.5), [1.0, "a", "b", "c"], "numeric"),
-    (Selection(0.0, 0.5), [0, 1, NAN, 0], "sigma must be positive"),
-    (Selection(1.0, 1.0), [0, 1, NAN, 0], "strictly between -1 and 1"),
-    (Selection(1.0, [0.1, 0.2]), [0, 1, NAN, 0], "one number"),
-    (Constraint(), None, "no limit at 4 of 4"),
-    (Constraint(1.0, 0.0), None, "lower must be below upper in every row"),
-    (Constraint(0.0, 1e-7), None, "closer together than its nugget in 4 row"),
-    (Constraint(lower=[0.0, 0.0, 0.0]), None, "lower must have length 4"),
-    (Constraint(lower=NAN), None, "NaN"),
-    (Constraint(lower=0.0), VALUES, "has no y"),
-    (Constraint.increasing(1), None, r"feature 1, but X has 1 column"),
+    (of.Gaussian([1, 1, -1, 1]), VALUES, "sigma must be positive"),
+    (of.Gaussian([1, 1, 1]), VALUES, "sigma must have length 4"),
+    (of.Gaussian(1.0), VALUES[:3], r"y must have shape \(4,\), one value for each row of X"),
+    (of.Gaussian(1.0), list("abcd"), "y must"),
+    (of.BinomialProbit(3), [0, -1, 1, 0], "counts of 0 and more; row 1 has -1"),
+    (of.BinomialProbit(4), [0.5, 0, 0, 0], "y must hold integers, one number of successes"),
+    (of.BinomialProbit(2.5), LABELS, "n must hold integers, one number of trials"),
+    (of.BinomialProbit(TRIALS[:3]), LABELS, r"n must have shape \(4,\)"),
+    (of.BinomialProbit([*TRIALS[:3], -1]), LABELS, "n must hold .*, 0 or more; row 3 has -1"),
+    (of.BinomialProbit(NAN), LABELS, "n must be finite"),
+    (of.Preference(), [[0, -2], [1, 2]], "y names item -2 in row 0"),
+    (of.Preference(), [[0, -1]], "needs at least 2 items"),
+    (of.Preference(), [0, 1], "must have shape"),
+    (of.Preference(), [[0, 1, 2, 3]], "winner and loser"),
+    (of.Preference(), [[0, NAN]], "whole numbers"),
+    (of.Preference(), [["a", "b"]], "numeric"),
+    (of.Preference(threshold=1.0), [[0, 1, 2]], "1 for a tie"),
+    (of.Preference(0.0), CIRCLE, "items 0, 1, 2 win against each other in a circle"),
+    (of.Preference(noise="item"), [[0, 1], [1, 0]], "items 0, 1 win .* in a circle"),
+    (of.Preference(-1.0), DUELS, "sigma must not be negative"),
+    (of.Preference(threshold=-1.0), DUELS, "threshold must not be negative"),
+    (of.Choice(), [[0, -1], [1, 2]], "a choice needs at least 2 items"),
+    (of.Choice(), [[0, -1, 1]], "fill up the end"),
+    (of.Choice(), [[0, 1, 1], [1, 2, 0]], "row 0 of y repeats one"),
+    (of.Choice(), [[0, 1], [0]], "rows of one length"),
+    (of.Choice(0.0), DUELS, "sigma must be positive"),
+    (
+        of.Ranking(),
+        [[0, 1, 0], [1, 2, 0]],
+        "a ranking compares different items; row 0 of y repeats",
+    ),
+    (of.Ranking(), [[0, -1, 1], [1, 2, 0]], "row 0 goes on after it"),
+    (of.Ranking(0.0), DUELS, "sigma must be positive"),
+    (of.MultinomialProbit(), [0, 2, 2, 0], "a class never occurs.*say how many there are"),
+    (of.MultinomialProbit(), [0, 0, 0, 0], "two classes or more"),
+    (of.MultinomialProbit(3), [0, 3, 2, 0], "y must be from 0 to 2"),
+    (of.MultinomialProbit(3), [0.5, 1, 2, 0], "hold integers, one class, 0 for the first"),
+    (of.MultinomialProbit(3), list("abca"), "numeric"),
+    (of.MultinomialProbit(3), [0], "must have shape"),
+    (of.Selection(1.0, 0.5), [0.0], r"y must have shape \(4,\)"),
+    (of.Selection(1.0, 0.5), [0, INF, NAN, 0], "1 infinite value"),
+    (of.Selection(1.0, 0.5), [1.0, "a", "b", "c"], "numeric"),
+    (of.Selection(0.0, 0.5), [0, 1, NAN, 0], "sigma must be positive"),
+    (of.Selection(1.0, 1.0), [0, 1, NAN, 0], "strictly between -1 and 1"),
+    (of.Selection(1.0, [0.1, 0.2]), [0, 1, NAN, 0], "one number"),
+    (of.Constraint(), None, "no limit at 4 of 4"),
+    (of.Constraint(1.0, 0.0), None, "lower must be below upper in every row"),
+    (of.Constraint(0.0, 1e-7), None, "closer together than its nugget in 4 row"),
+    (of.Constraint(lower=[0.0, 0.0, 0.0]), None, "lower must have length 4"),
+    (of.Constraint(lower=NAN), None, "NaN"),
+    (of.Constraint(lower=0.0), VALUES, "has no y"),
+    (of.Constraint.increasing(1), None, r"feature 1, but X has 1 column"),
 ]
 REFUSED = [(4, *row) for row in IMPOSSIBLE] + [
     (3, case.kind(**case.arguments | changes), y, message)
@@ -142,19 +134,19 @@ def test_message(n, likelihood, y, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: BernoulliProbit(2.0 * np.eye(3)), "1 on its diagonal.*entry 0 is 2"),
-        (lambda: BernoulliProbit(UNEQUAL), "noise_cov"),
-        (lambda: BernoulliProbit(np.ones((2, 3))), "square"),
-        (lambda: MultinomialProbit(1), "at least 2"),
-        (lambda: MultinomialProbit(3, categories=["a", "b"]), "must be one"),
-        (lambda: MultinomialProbit(noise_cov=UNEQUAL), "noise_cov"),
-        (lambda: MultinomialProbit(noise_cov=-np.eye(2)), "positive definite"),
-        (lambda: Preference(noise="other"), "fresh"),
-        (lambda: Constraint(lower=0.0, nugget=0.0), "nugget must be positive"),
-        (lambda: Constraint(lower=0.0, derivative=1), r"must be \(feature, order\)"),
-        (lambda: Constraint(lower=0.0, derivative=(0, 3)), "order 1 or 2, got 3"),
-        (lambda: Constraint(lower=0.0, derivative=(0, 0)), "at least 1"),
-        (lambda: Constraint(lower=0.0, derivative=(-1, 1)), "feature of derivative"),
+        (lambda: of.BernoulliProbit(2.0 * np.eye(3)), "1 on its diagonal.*entry 0 is 2"),
+        (lambda: of.BernoulliProbit(UNEQUAL), "noise_cov"),
+        (lambda: of.BernoulliProbit(np.ones((2, 3))), "square"),
+        (lambda: of.MultinomialProbit(1), "at least 2"),
+        (lambda: of.MultinomialProbit(3, categories=["a", "b"]), "must be one"),
+        (lambda: of.MultinomialProbit(noise_cov=UNEQUAL), "noise_cov"),
+        (lambda: of.MultinomialProbit(noise_cov=-np.eye(2)), "positive definite"),
+        (lambda: of.Preference(noise="other"), "fresh"),
+        (lambda: of.Constraint(lower=0.0, nugget=0.0), "nugget must be positive"),
+        (lambda: of.Constraint(lower=0.0, derivative=1), r"must be \(feature, order\)"),
+        (lambda: of.Constraint(lower=0.0, derivative=(0, 3)), "order 1 or 2, got 3"),
+        (lambda: of.Constraint(lower=0.0, derivative=(0, 0)), "at least 1"),
+        (lambda: of.Constraint(lower=0.0, derivative=(-1, 1)), "feature of derivative"),
     ],
 )
 def test_parameters(make, message):
@@ -163,7 +155,7 @@ def test_parameters(make, message):
         sg.SkewGPPosterior(np.zeros((3, 1)), [0, 1, 0], likelihood=make(), cov_func=kernel)
 
 
-@pytest.mark.parametrize("likelihood", [Gaussian, "gaussian", 0.3])
+@pytest.mark.parametrize("likelihood", [of.Gaussian, "gaussian", 0.3])
 def test_what_is_no_likelihood_is_refused(likelihood):
     with pytest.raises(TypeError, match=r"must be an object of pymc_skewgp\.likelihoods"):
         sg.SkewGPPosterior(np.zeros((2, 1)), [0, 1], likelihood=likelihood, cov_func=kernel)
@@ -172,9 +164,9 @@ def test_what_is_no_likelihood_is_refused(likelihood):
 @pytest.mark.parametrize(
     ("likelihood", "y"),
     [
-        (OrderedProbit([-0.5, 0.5]), [0, 2, 0, 2]),
-        (MultinomialProbit(3), [0, 2, 2, 0]),
-        (BinomialProbit([0, 0, 1, 1]), [0, 0, 1, 0]),
+        (of.OrderedProbit([-0.5, 0.5]), [0, 2, 0, 2]),
+        (of.MultinomialProbit(3), [0, 2, 2, 0]),
+        (of.BinomialProbit([0, 0, 1, 1]), [0, 0, 1, 0]),
     ],
     ids=["level", "class", "trials"],
 )
@@ -246,22 +238,22 @@ def numbers_to(k):
 
 PAIRS = [[0, 1], [2, 1], [3, 0]]
 COUNTABLE = {
-    "classes": Case(MultinomialProbit(3), [0, 2, 1, 1], numbers_to(3)),
-    "five classes": Case(MultinomialProbit(5), [0, 4, 1, 1], numbers_to(5)),
+    "classes": Case(of.MultinomialProbit(3), [0, 2, 1, 1], numbers_to(3)),
+    "five classes": Case(of.MultinomialProbit(5), [0, 4, 1, 1], numbers_to(5)),
     "classes, shared noise": Case(
-        MultinomialProbit(noise_cov=NOISE_COV), [0, 2, 1, 1], numbers_to(3)
+        of.MultinomialProbit(noise_cov=NOISE_COV), [0, 2, 1, 1], numbers_to(3)
     ),
-    "duels": Case(Preference(0.8), PAIRS, winners),
-    "duels, noise of items": Case(Preference(0.8, noise="item"), PAIRS, winners),
+    "duels": Case(of.Preference(0.8), PAIRS, winners),
+    "duels, noise of items": Case(of.Preference(0.8, noise="item"), PAIRS, winners),
     "duels, ties seen": Case(
-        Preference(0.8, threshold=0.5), [[0, 1, 1], [2, 1, 0], [3, 0, 0]], winners_or_tie
+        of.Preference(0.8, threshold=0.5), [[0, 1, 1], [2, 1, 0], [3, 0, 0]], winners_or_tie
     ),
     "duels, noise of items, ties": Case(
-        Preference(0.8, noise="item", threshold=0.5), PAIRS, winners_or_tie
+        of.Preference(0.8, noise="item", threshold=0.5), PAIRS, winners_or_tie
     ),
-    "choices": Case(Choice(0.8), [[1, 0, 2, 3], [0, 2, -1, -1], [3, 1, 2, -1]], chosen_first),
-    "rankings": Case(Ranking(0.8), [[1, 0, 2], [2, 3, -1], [3, 1, 2]], all_orders),
-    "rankings of four": Case(Ranking(0.8), [[1, 0, 2, 3], [0, 1, 2, -1]], all_orders),
+    "choices": Case(of.Choice(0.8), [[1, 0, 2, 3], [0, 2, -1, -1], [3, 1, 2, -1]], chosen_first),
+    "rankings": Case(of.Ranking(0.8), [[1, 0, 2], [2, 3, -1], [3, 1, 2]], all_orders),
+    "rankings of four": Case(of.Ranking(0.8), [[1, 0, 2, 3], [0, 1, 2, -1]], all_orders),
 }
 
 
@@ -296,9 +288,9 @@ def test_frequencies(name):
                 continue
             p.append(np.exp(likelihood.log_likelihood(new, f)[0, i]))
             found = drawn[:, i].reshape(N_DRAWS, -1)
-            if len(outcome) == 3 and isinstance(likelihood, Preference) and outcome[2]:
+            if len(outcome) == 3 and isinstance(likelihood, of.Preference) and outcome[2]:
                 found = np.column_stack([np.sort(found[:, :2], axis=1), found[:, 2]])
-            elif len(outcome) == 3 and isinstance(likelihood, Preference):
+            elif len(outcome) == 3 and isinstance(likelihood, of.Preference):
                 assert set(np.unique(found[:, 2])) <= {0, 1}
             counts.append(int((found == outcome).all(axis=1).sum()))
         # The rules of integration over noise leave 1e-5 at most.
@@ -330,7 +322,7 @@ def assert_frequencies(counts, p):
 @pytest.mark.parametrize("form", ["bounds", "CensoredData"])
 def test_frequencies_within_bounds(form):
     """Values known by bounds: the share of replicates that are within these."""
-    likelihood = CensoredGaussian(0.7)
+    likelihood = of.CensoredGaussian(0.7)
     # In the order in which SciPy keeps them.
     bounds = np.array([[-np.inf, -0.3], [0.7, np.inf], [0.0, 0.5], [-1.0, 1.0]])
     y = bounds if form == "bounds" else CensoredData.interval_censored(*bounds.T)
@@ -347,7 +339,7 @@ def test_frequencies_within_bounds(form):
 def test_labels_share_noise():
     noise = np.array([[1.0, 0.8, -0.2], [0.8, 1.0, 0.1], [-0.2, 0.1, 1.0]])
     f = np.tile([0.3, -0.4, 0.2], (1, 40_000, 1))
-    likelihood, rng = BernoulliProbit(noise), np.random.default_rng(0)
+    likelihood, rng = of.BernoulliProbit(noise), np.random.default_rng(0)
     new = likelihood.replicate(np.zeros(3), f, np.zeros(0), rng)[0]
     both = int(((new[:, 0] == 1) & (new[:, 1] == 1)).sum())
     want = multivariate_normal(np.zeros(2), noise[:2, :2]).cdf([0.3, -0.4])
@@ -356,7 +348,7 @@ def test_labels_share_noise():
 
 
 def test_frequencies_of_selected_outcomes():
-    likelihood = Selection(0.8, rho=0.6)
+    likelihood = of.Selection(0.8, rho=0.6)
     data = likelihood.as_data(np.array([0.1, np.nan, 0.5, -1.0]), ITEMS)
     f = functions(likelihood, data)
     drawn = replicates(likelihood, data, f, 5)

@@ -10,15 +10,9 @@ from scipy.special import log_ndtr, logsumexp, ndtr
 from scipy.stats import binom, multivariate_normal, norm
 
 import pymc_skewgp as sg
+from pymc_skewgp import likelihoods as of
 from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
-from pymc_skewgp.likelihoods import (
-    BernoulliProbit,
-    BinomialProbit,
-    Gaussian,
-    MultinomialProbit,
-    OrderedProbit,
-)
 
 X = np.array([[0.0], [0.6], [1.5], [2.2]])
 LEVELS = np.array([0, 1, 2, 1])
@@ -46,14 +40,14 @@ def test_many_trials_by_quadrature(scale):
 
     grid = function_grid(centre, spread, log_likelihood)
     posterior = sg.SkewGPPosterior(
-        X[:3], y, cov_func=kernel, likelihood=BinomialProbit(trials), n_draws=2**12
+        X[:3], y, cov_func=kernel, likelihood=of.BinomialProbit(trials), n_draws=2**12
     )
     assert_posterior(posterior, grid)
 
 
 def test_names_of_categories():
     names = ["bad", "fair", "good"]
-    likelihood = OrderedProbit([-0.5, 0.9], 0.7, categories=names)
+    likelihood = of.OrderedProbit([-0.5, 0.9], 0.7, categories=names)
     y = np.array(["bad", "fair", "good", "fair"])
     posterior = sg.SkewGPPosterior(X, y, cov_func=kernel, likelihood=likelihood)
     dt = posterior.sample(10, 1, random_seed=2)
@@ -69,8 +63,8 @@ def test_names_of_categories():
 
 def test_two_kinds_of_ratings_have_categories_of_their_own():
     kinds = {
-        "stars": (X, LEVELS, OrderedProbit([-0.5, 0.9])),
-        "votes": (X, LEVELS % 2, OrderedProbit([0.0], categories=["no", "yes"])),
+        "stars": (X, LEVELS, of.OrderedProbit([-0.5, 0.9])),
+        "votes": (X, LEVELS % 2, of.OrderedProbit([0.0], categories=["no", "yes"])),
     }
     posterior = sg.SkewGPPosterior(kinds, cov_func=kernel)
     summary = posterior.predict(XNEW, draws=10)["predictions_summary"].dataset
@@ -80,7 +74,7 @@ def test_two_kinds_of_ratings_have_categories_of_their_own():
 
 def test_probabilities_in_tails_are_not_zero():
     """A category that no draw reaches: its probability is not 0, and the error covers the truth."""
-    likelihood = OrderedProbit([-0.5, 0.5, 9.0, 9.5], 0.1)
+    likelihood = of.OrderedProbit([-0.5, 0.5, 9.0, 9.5], 0.1)
     posterior = sg.SkewGPPosterior(
         X[:1], [0], cov_func=lambda *a, **k: 4.0 * kernel(*a, **k), likelihood=likelihood
     )
@@ -120,7 +114,7 @@ def log_both(f, y, rho):
 
 def test_two_labels():
     y, rho = [1, 0], 0.7
-    posterior = sharing(y, BernoulliProbit([[1.0, rho], [rho, 1.0]]), X=SHARING[:2])
+    posterior = sharing(y, of.BernoulliProbit([[1.0, rho], [rho, 1.0]]), X=SHARING[:2])
     K = kernel(SHARING[:2])
     found = function_grid(np.zeros(2), K, lambda f: log_both(f, y, rho))
     assert_posterior(posterior, found, 1e-5, errors=4)
@@ -137,10 +131,10 @@ def test_two_labels():
 
 def test_more_labels_have_noise_of_their_own():
     y = np.array([1, 0, 1])
-    first = sharing(y[:2], BernoulliProbit(NOISE[:2, :2]), X=SHARING[:2])
+    first = sharing(y[:2], of.BernoulliProbit(NOISE[:2, :2]), X=SHARING[:2])
     wide = np.eye(3)
     wide[:2, :2] = NOISE[:2, :2]
-    whole = sharing(y, BernoulliProbit(wide))
+    whole = sharing(y, of.BernoulliProbit(wide))
     more = first.update(SHARING[2:], y[2:])
     assert more.log_marginal_likelihood.value == pytest.approx(
         whole.log_marginal_likelihood.value, abs=1e-10
@@ -153,7 +147,7 @@ def test_blocks_take_the_low_rank_form():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(n, 1))
     noise = np.kron(np.eye(n // 2), [[1.0, 0.5], [0.5, 1.0]])
-    posterior = sharing(rng.integers(2, size=n), BernoulliProbit(noise), X=x)
+    posterior = sharing(rng.integers(2, size=n), of.BernoulliProbit(noise), X=x)
     given = posterior._fit.conditioning
     assert isinstance(given.cov, LowRankCovariance)
     want = fit_ep(DenseCovariance(kernel(x) + noise), given.lower, given.upper)
@@ -197,7 +191,7 @@ def assert_predictions(posterior, f, weights, probability):
 
 @pytest.mark.parametrize(("k", "step"), [(4, 0.75)])
 def test_one_label(k, step):
-    posterior = posterior_of(XC[:1], [1], MultinomialProbit(k))
+    posterior = posterior_of(XC[:1], [1], of.MultinomialProbit(k))
     found = oracle.latent_posterior(
         VARIANCE * np.eye(k), lambda f: oracle.chosen(ahead(f, 1)), step=step
     )
@@ -211,7 +205,7 @@ def test_one_label(k, step):
 
 def test_two_labels_of_three_classes():
     y = [0, 2]
-    posterior = posterior_of(XC, y, MultinomialProbit(3))
+    posterior = posterior_of(XC, y, of.MultinomialProbit(3))
 
     # A function common to all classes is of no matter: two differences at two places.
     def probability(d):
@@ -231,7 +225,7 @@ def test_two_labels_of_three_classes():
 @pytest.mark.parametrize("k", [2, 3])
 def test_skew_prior(k):
     point = np.array([[1.6]])
-    posterior = posterior_of(XC[:1], [0], MultinomialProbit(k), pseudo_points=point)
+    posterior = posterior_of(XC[:1], [0], of.MultinomialProbit(k), pseudo_points=point)
     gain = squared(XC[:1], point)[0, 0] / VARIANCE
     left = np.sqrt(VARIANCE * (1 - gain**2))
 
@@ -251,7 +245,7 @@ FOUR = np.array(
 @pytest.mark.parametrize(("cov", "c", "error"), [(FOUR[:3, :3], 1, 1e-6), (FOUR, 2, 0.01)])
 def test_correlated_noise(cov, c, error):
     """Against orthants of two and three dimensions by SciPy, which are good to 1e-5."""
-    k, likelihood = len(cov), MultinomialProbit(noise_cov=cov)
+    k, likelihood = len(cov), of.MultinomialProbit(noise_cov=cov)
     contrast = np.delete(np.eye(k)[c] - np.eye(k), c, axis=0)
     spread = contrast @ cov @ contrast.T
     total = spread + VARIANCE * contrast @ contrast.T
@@ -281,7 +275,7 @@ def test_correlated_noise(cov, c, error):
 def test_correlated_noise_far_in_the_tail():
     """By the trapezoid rule over one of the two differences."""
     f, contrast = np.array([9.0, -9.0, 9.0]), np.array([[-1.0, 1.0, 0.0], [0.0, 1.0, -1.0]])
-    likelihood = MultinomialProbit(noise_cov=FOUR[:3, :3])
+    likelihood = of.MultinomialProbit(noise_cov=FOUR[:3, :3])
     spread = contrast @ FOUR[:3, :3] @ contrast.T
     sd = np.sqrt(spread.diagonal())
     rho = spread[0, 1] / sd.prod()
@@ -294,10 +288,10 @@ def test_correlated_noise_far_in_the_tail():
 
 def test_correlated_noise_that_only_differs_by_a_common_part():
     """Five classes, one part of the noise common to all: the integral over the winner's noise."""
-    common = MultinomialProbit(noise_cov=np.eye(5) + 0.7)
+    common = of.MultinomialProbit(noise_cov=np.eye(5) + 0.7)
     f = np.random.default_rng(1).normal(scale=1.5, size=(200, 3, 5))
     y = np.array([4, 0, 2])
-    found, want = common.log_likelihood(y, f), MultinomialProbit(5).log_likelihood(y, f)
+    found, want = common.log_likelihood(y, f), of.MultinomialProbit(5).log_likelihood(y, f)
     assert np.median(np.abs(found - want)) < 2e-3
     assert np.abs(found - want).max() < 0.03  # stated in `orthant`
 
@@ -307,14 +301,14 @@ def test_log_likelihood(k):
     rng = np.random.default_rng(4)
     f = rng.normal(size=(6, 2, k)) * 1.5
     y = np.array([1, 0])
-    likelihood = MultinomialProbit(k)
+    likelihood = of.MultinomialProbit(k)
     found = likelihood.log_likelihood(y, f)
     want = np.stack([oracle.chosen(ahead(f[:, i], y[i])) for i in (0, 1)], axis=1)
     np.testing.assert_allclose(found, np.log(want), atol=1e-7)
 
 
 def test_mixed_with_values_of_the_first_function():
-    kinds = [(XC[:1], [2], MultinomialProbit(3)), (XC[1:], [0.7], Gaussian(0.6))]
+    kinds = [(XC[:1], [2], of.MultinomialProbit(3)), (XC[1:], [0.7], of.Gaussian(0.6))]
     posterior = sg.SkewGPPosterior(kinds, cov_func=squared, n_draws=8192)
     cov = VARIANCE * np.eye(4)
     cov[0, 3] = cov[3, 0] = squared(XC)[0, 1]
@@ -331,7 +325,7 @@ def test_mixed_with_values_of_the_first_function():
 
 def test_output():
     names = ["a", "b", "c", "d"]
-    posterior = posterior_of(XC, [1, 3], MultinomialProbit(categories=names))
+    posterior = posterior_of(XC, [1, 3], of.MultinomialProbit(categories=names))
     tree = posterior.sample(100, 2, random_seed=1)
     assert tree["posterior"]["category"].values.tolist() == names
     new = posterior.predict(NEW, draws=300, random_seed=1)

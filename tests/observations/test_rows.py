@@ -7,40 +7,34 @@ from scipy import sparse
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal
 
+from pymc_skewgp._observations import observations
 from pymc_skewgp._observations import observations as module
-from pymc_skewgp._observations.observations import (
-    RowsInBlocks,
-    block_noise,
-    distinct_rows,
-    noise_factor,
-    noise_part,
-)
 
 BLOCK = np.array([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 0.5]])
 
 
 @pytest.mark.parametrize("S", [BLOCK, sparse.csr_array(BLOCK)], ids=["dense", "sparse"])
 def test_noise_in_small_blocks(S):
-    noise = block_noise(S, largest=2)
+    noise = observations.block_noise(S, largest=2)
     matrix = np.zeros((3, 3))
     noise.add_to(matrix)
     np.testing.assert_array_equal(matrix, BLOCK)
-    assert block_noise(S, largest=1) is None
+    assert observations.block_noise(S, largest=1) is None
 
 
 def test_no_blocks_where_they_are_singular():
-    assert block_noise(sparse.csr_array(np.ones((2, 2))), largest=2) is None
+    assert observations.block_noise(sparse.csr_array(np.ones((2, 2))), largest=2) is None
 
 
 def test_independent_rows_of_a_sparse_covariance_are_variances():
-    assert noise_part(sparse.csr_array(BLOCK), np.array([True, False, True])).ndim == 1
+    assert observations.noise_part(sparse.csr_array(BLOCK), np.array([True, False, True])).ndim == 1
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
 def test_factor_of_blocks_whose_rows_are_apart_and_singular(form):
     B = np.zeros((5, 3))
     B[[0, 3], 0], B[[1, 4], 1], B[2, 2] = [1.0, -2.0], [0.5, 0.5], 3.0
-    factor = noise_factor(form(B @ B.T))
+    factor = observations.noise_factor(form(B @ B.T))
     assert factor.shape == (5, 3)
     np.testing.assert_allclose(form(factor @ factor.T) @ np.eye(5), B @ B.T, atol=1e-14)
 
@@ -56,7 +50,7 @@ def table():
 
 def test_kinds(table):
     X, y, value = table
-    found = distinct_rows(table)
+    found = observations.distinct_rows(table)
     whole = np.column_stack([X, y, np.isnan(value)])
     _, kind, counts = np.unique(whole, axis=0, return_inverse=True, return_counts=True)
     assert found.first.size == counts.size
@@ -68,17 +62,17 @@ def test_kinds(table):
 
 
 def test_zero_has_one_sign():
-    assert distinct_rows([np.tile([0.0, -0.0], 5)]).first.size == 1
+    assert observations.distinct_rows([np.tile([0.0, -0.0], 5)]).first.size == 1
 
 
 def test_few_equal_rows_are_none(table):
     X, _, _ = table
-    assert distinct_rows([X, np.arange(400.0) // 1.5]) is None
+    assert observations.distinct_rows([X, np.arange(400.0) // 1.5]) is None
 
 
 def test_rows_with_one_key_are_compared(table, monkeypatch):
     monkeypatch.setattr(module, "_mixed", lambda key, column, i: key)
-    assert distinct_rows(table) is None
+    assert observations.distinct_rows(table) is None
 
 
 def differences(k):
@@ -109,7 +103,7 @@ def test_one_block(name):
     S, eta, lower, upper = (np.asarray(x, dtype=float) for x in SHAPES[name])
 
     def at(eta):
-        return RowsInBlocks(lower, upper, S).slopes(eta)
+        return observations.RowsInBlocks(lower, upper, S).slopes(eta)
 
     found = at(eta)
     assert found.value == pytest.approx(log_probability(eta, lower, upper, S), abs=1e-7)
@@ -122,7 +116,7 @@ def test_one_block(name):
 def test_far_out_of_reach():
     """A choice 20 deviations against f: nodes follow the integrand. By a grid over z."""
     eta = np.array([-20.0, -20.0])
-    found = RowsInBlocks(np.zeros(2), np.full(2, np.inf), np.eye(2) + 1).slopes(eta)
+    found = observations.RowsInBlocks(np.zeros(2), np.full(2, np.inf), np.eye(2) + 1).slopes(eta)
     z = np.linspace(-40, 40, 200001)
     expected = logsumexp(-0.5 * z**2 + 2 * log_ndtr(-20 + z)) + np.log(z[1] - z[0])
     assert found.value == pytest.approx(expected - 0.5 * np.log(2 * np.pi), abs=1e-7)
@@ -137,8 +131,8 @@ def test_blocks_of_several_sizes_in_any_order():
     for rows, block in groups:
         S[np.ix_(rows, rows)] = block
     lower, upper = np.zeros(6), np.full(6, np.inf)
-    found = RowsInBlocks(lower, upper, S).slopes(eta)
-    parts = [RowsInBlocks(lower[r], upper[r], b).slopes(eta[r]) for r, b in groups]
+    found = observations.RowsInBlocks(lower, upper, S).slopes(eta)
+    parts = [observations.RowsInBlocks(lower[r], upper[r], b).slopes(eta[r]) for r, b in groups]
     assert found.value == pytest.approx(sum(part.value for part in parts), abs=1e-12)
     for (rows, _), part in zip(groups, parts, strict=True):
         np.testing.assert_allclose(found.gradient[rows], part.gradient, atol=1e-12)
@@ -150,8 +144,8 @@ def test_blocks_of_several_sizes_in_any_order():
 def test_refusals():
     lower, upper = np.zeros(8), np.full(8, np.inf)
     with pytest.raises(ValueError, match="8 of these observations share theirs: use EP"):
-        RowsInBlocks(lower, upper, np.eye(8) + 1)
+        observations.RowsInBlocks(lower, upper, np.eye(8) + 1)
     with pytest.raises(ValueError, match="have none: use EP"):
-        RowsInBlocks(lower, upper, np.zeros(8))
+        observations.RowsInBlocks(lower, upper, np.zeros(8))
     with pytest.raises(ValueError, match="have none: use EP"):
-        RowsInBlocks(lower[:2], upper[:2], np.ones((2, 2)))
+        observations.RowsInBlocks(lower[:2], upper[:2], np.ones((2, 2)))

@@ -275,10 +275,7 @@ def test_mean_and_deviation_of_a_new_value(low, high):
     posterior = sg.SkewGPPosterior([[0.0]], [0.7], cov_func=kernel, likelihood=likelihood)
     found = posterior.predict([[0.5]], draws=0)["predictions_summary"].dataset
     k = kernel(np.zeros((1, 1)), np.full((1, 1), 0.5))[0, 0]
-    mean, sd = (
-        k * 0.7 / (2.0 + SD**2),
-        np.sqrt(2.0 - k**2 / (2.0 + SD**2) + SD**2),
-    )
+    mean, sd = k * 0.7 / (2.0 + SD**2), np.sqrt(2.0 - k**2 / (2.0 + SD**2) + SD**2)
 
     def moment(power):
         def integrand(z):

@@ -12,54 +12,47 @@ from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 from xarray import Dataset, DataTree
 
-from pymc_skewgp._plots.axes import (
-    as_line,
-    as_named,
-    as_plane,
-    axes_for,
-    colours,
-    legend_on_top,
-)
+from pymc_skewgp._plots import axes
 
 
 def test_axes_of_another_kind_are_refused():
     figure, ax = plt.subplots()
     with pytest.raises(TypeError, match="ax must be a matplotlib Axes, got Figure"):
-        axes_for(figure, None)
+        axes.axes_for(figure, None)
     with pytest.raises(ValueError, match="either ax or figsize"):
-        axes_for(ax, (3.0, 2.0))
+        axes.axes_for(ax, (3.0, 2.0))
 
 
 def test_missing_matplotlib_is_reported_with_what_to_do(monkeypatch):
     monkeypatch.delitem(sys.modules, "matplotlib.axes")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ModuleNotFoundError, match="pip install matplotlib"):
-        axes_for(None, None)
+        axes.axes_for(None, None)
 
 
 def test_colours_follow_the_style_and_repeat():
     mpl.rcParams["axes.prop_cycle"] = cycler(color=["r", "#00ff00"])
-    assert colours(3) == [to_hex("r"), "#00ff00", to_hex("r")]
+    assert axes.colours(3) == [to_hex("r"), "#00ff00", to_hex("r")]
 
 
 def test_inputs_are_named_after_their_columns():
     frame = pd.DataFrame({"age": [1.0, 2.0], "dose": [0.0, 1.0]})
-    matrix, names = as_plane("X", frame, (1, 2))
+    matrix, names = axes.as_plane("X", frame, (1, 2))
     np.testing.assert_array_equal(matrix, frame.to_numpy())
     assert names == ["age", "dose"]
-    vector, name = as_line("X", frame[["dose"]])
+    vector, name = axes.as_line("X", frame[["dose"]])
     assert (vector.tolist(), name) == ([0.0, 1.0], "dose")
-    assert as_plane("X", np.zeros((3, 2)), (2,))[1] == ["x0", "x1"]
-    assert as_line("X", [1.0])[1] == "x"
-    assert as_line("X", pd.Series([1.0, 2.0], name="age"))[1] == "age"
+    assert axes.as_plane("X", np.zeros((3, 2)), (2,))[1] == ["x0", "x1"]
+    assert axes.as_line("X", [1.0])[1] == "x"
+    assert axes.as_line("X", pd.Series([1.0, 2.0], name="age"))[1] == "age"
 
 
 def test_trees_and_data_sets_are_one_object_each():
     for one in (Dataset({"a": 1}), DataTree(Dataset({"a": 1}))):
-        assert list(as_named("coverage", one, None).values()) == [one]
-        assert list(as_named("coverage", {"a": one, "b": one}, None)) == ["a", "b"]
-        assert list(as_named("coverage", {"a": one, "b": one}, ["c", "d"])) == ["c", "d"]
-        assert list(as_named("coverage", one, "exact")) == ["exact"]
+        assert list(axes.as_named("coverage", one, None).values()) == [one]
+        assert list(axes.as_named("coverage", {"a": one, "b": one}, None)) == ["a", "b"]
+        assert list(axes.as_named("coverage", {"a": one, "b": one}, ["c", "d"])) == ["c", "d"]
+        assert list(axes.as_named("coverage", one, "exact")) == ["exact"]
 
 
 @pytest.mark.parametrize("top", [1.0, 0.8])
@@ -67,10 +60,10 @@ def test_trees_and_data_sets_are_one_object_each():
 def test_legend_on_top_hides_no_data(style, top):
     if style != "default":
         az.style.use(style)
-    ax = axes_for(None, None)
+    ax = axes.axes_for(None, None)
     ax.plot([0.0, 1.0], [3.0, 7.0], label="f")
     ax.plot([0.0, 1.0], [7.0, 3.0], label="g")
-    legend_on_top(ax, top=top)
+    axes.legend_on_top(ax, top=top)
     ax.figure.canvas.draw()
     box = ax.get_legend().get_window_extent()
     high = ax.transData.transform((0.0, 7.0))[1]
@@ -88,7 +81,7 @@ def test_wide_legends_shrink_a_little_and_leave_the_axes_alone():
     figure, panels = plt.subplots(1, 4, figsize=(8.0, 3.0), layout="constrained")
     for ax in panels:
         ax.plot([0.0, 1.0], label="thirty letters, more or less it")
-        legend_on_top(ax)
+        axes.legend_on_top(ax)
     figure.canvas.draw()
     legend = panels[0].get_legend()
     size = legend.get_texts()[0].get_fontsize()

@@ -8,26 +8,14 @@ import pymc as pm
 import pytest
 from xarray import Dataset
 
-from pymc_skewgp import (
-    SUN,
-    LatentMarginals,
-    SkewGP,
-    plot_coverage,
-    plot_latent_band,
-    plot_prior_draws,
-    plot_prior_report,
-    plot_second_order,
-    plot_skewness,
-    plot_slice_density,
-    plot_sun_density,
-)
+import pymc_skewgp as sg
 
 X, PLANE = np.arange(4.0), np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.5]])
 VALUE = np.array([0.5, -0.2, 0.1, -0.3])
 
 
 def normal(n):
-    return LatentMarginals(np.zeros((n, 1)), np.ones(n), np.ones(1))
+    return sg.LatentMarginals(np.zeros((n, 1)), np.ones(n), np.ones(1))
 
 
 def coverage(*, without=()):
@@ -36,17 +24,17 @@ def coverage(*, without=()):
 
 
 def process(d=1):
-    return SkewGP(cov_func=pm.gp.cov.ExpQuad(d, ls=1.0))
+    return sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(d, ls=1.0))
 
 
 def drawn(group, name, shape):
     return az.from_dict({group: {name: np.full(shape, 0.5)}})
 
 
-SLICE, BAND, SKEW = plot_slice_density, plot_latent_band, plot_skewness
-PRIOR, SECOND, COVER = plot_prior_draws, plot_second_order, plot_coverage
-ONE = SUN([1.0], [[4.0]], [[0.9]], [0.0], [[1.0]])
-THREE = SUN(np.zeros(3), np.eye(3), np.zeros((3, 1)), [0.0], [[1.0]])
+SLICE, BAND, SKEW = sg.plot_slice_density, sg.plot_latent_band, sg.plot_skewness
+PRIOR, SECOND, COVER = sg.plot_prior_draws, sg.plot_second_order, sg.plot_coverage
+ONE = sg.SUN([1.0], [[4.0]], [[0.9]], [0.0], [[1.0]])
+THREE = sg.SUN(np.zeros(3), np.eye(3), np.zeros((3, 1)), [0.0], [[1.0]])
 CONTOUR = {"kind": "contour"}
 P, SD = np.array([0.9, 0.6, 0.2, 0.1, 0.5]), np.array([0.1, 0.2, 0.15, 0.05, 0.3])
 REFUSED = [
@@ -97,10 +85,10 @@ REFUSED = [
     (partial(COVER, coverage(without="mean_se")), KeyError, "lacks mean_se; it has"),
     (partial(COVER, coverage(without="prob")), KeyError, "lacks prob"),
     (partial(COVER, {"a": coverage()}, labels=["a", "b"]), ValueError, "1 different"),
-    (partial(plot_sun_density, [0.0]), TypeError, "sun must be a SUN, got list"),
-    (partial(plot_sun_density, THREE), ValueError, r"3 dimensions.*sun.marginal\(\[0, 1\]\)"),
-    (partial(plot_sun_density, ONE, n_grid=1), ValueError, "n_grid must be at least 2, got 1"),
-    (partial(plot_sun_density, ONE, levels=1), ValueError, "levels must be at least 2, got 1"),
+    (partial(sg.plot_sun_density, [0.0]), TypeError, "sun must be a SUN, got list"),
+    (partial(sg.plot_sun_density, THREE), ValueError, r"3 dimensions.*sun.marginal\(\[0, 1\]\)"),
+    (partial(sg.plot_sun_density, ONE, n_grid=1), ValueError, "n_grid must be at least 2, got 1"),
+    (partial(sg.plot_sun_density, ONE, levels=1), ValueError, "levels must be at least 2, got 1"),
     (partial(SECOND, P), ValueError, "p_sd is missing"),
     (partial(SECOND, P, SD[:3]), ValueError, "p_sd must have length 5, got 3"),
     (partial(SECOND, P, SD, [1, 0]), ValueError, r"y must have shape \(5,\)"),
@@ -116,8 +104,8 @@ REFUSED = [
         ValueError,
         "comes from the DataTree",
     ),
-    (partial(plot_prior_report, 3), TypeError, "prior_report"),
-    (partial(plot_prior_report, Dataset({"p": 0.5})), KeyError, "f_mean"),
+    (partial(sg.plot_prior_report, 3), TypeError, "prior_report"),
+    (partial(sg.plot_prior_report, Dataset({"p": 0.5})), KeyError, "f_mean"),
 ]
 
 

@@ -157,10 +157,7 @@ def test_means_are_differences_of_means(order):
 
 
 def test_a_constraint_holds_for_the_marginal():
-    data = [
-        (X1, Y1, Gaussian(0.5)),
-        (NEW1, None, Constraint.increasing()),
-    ]
+    data = [(X1, Y1, Gaussian(0.5)), (NEW1, None, Constraint.increasing())]
     posterior = GP.posterior(data, n_draws=256)
     assert posterior.marginals(NEW1, derivative=(0, 1)).cdf([0.0] * 3).value.max() < 0.01
 

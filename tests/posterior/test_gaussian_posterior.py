@@ -10,20 +10,9 @@ from scipy.stats import multivariate_normal, norm
 from site_oracles import Counts, Student
 
 import pymc_skewgp as sg
-from pymc_skewgp._diagnostics.approximations import (
-    ep_posterior,
-    laplace_posterior,
-)
+from pymc_skewgp import likelihoods as of
+from pymc_skewgp._diagnostics import approximations
 from pymc_skewgp._posterior.prior import Prior
-from pymc_skewgp.likelihoods import (
-    BinomialProbit,
-    CensoredGaussian,
-    Choice,
-    Gaussian,
-    MultinomialProbit,
-    OrderedProbit,
-    Preference,
-)
 
 # EP stops at a residual of 1e-6; its fixed point is attracting, so sites are off by a few times it.
 EP = {"rtol": 1e-5, "atol": 1e-5}
@@ -59,7 +48,7 @@ def test_ep_where_the_covariance_is_of_low_rank():
     X = np.linspace(-1.0, 1.0, 24)[:, None]
     sign = np.where(np.sin(5.0 * X[:, 0]) > 0, 1.0, -1.0)
     kernel = rbf(2.0, 1.5)
-    found = ep_posterior(gp(kernel), X, sign, np.array([[0.3], [2.0]]))
+    found = approximations.ep_posterior(gp(kernel), X, sign, np.array([[0.3], [2.0]]))
     everywhere = np.vstack([X, [[0.3], [2.0]]])
     # The dense way needs a matrix that it can invert: f and f + noise of 1e-7 are the same to 1e-5.
     K = kernel(everywhere) + 1e-7 * np.eye(26)
@@ -75,7 +64,7 @@ def test_ep_is_that_on_f_with_probit_sites(phase):
     points, truncation = np.array([[-0.5], [1.2]])[:s], np.array([0.3, -0.2])[:s]
     X, sign, new = problem(1, n=5)
     kernel = rbf(2.0)
-    found = ep_posterior(gp(kernel, slope, points, phase, truncation), X, sign, new)
+    found = approximations.ep_posterior(gp(kernel, slope, points, phase, truncation), X, sign, new)
     everywhere = np.vstack([points, X, new])
     K = kernel(everywhere)
     # The sign that the prior is told is that of f less its mean.
@@ -101,7 +90,7 @@ def test_laplace_of_one_label(mean, variance):
     mode = brentq(
         lambda f: f - mean - variance * score(f), mean - 1.0, mean + 60 * variance, xtol=1e-13
     )
-    found = laplace_posterior(
+    found = approximations.laplace_posterior(
         gp(rbf(variance), lambda X: np.full(len(X), mean)), np.zeros((1, 1)), np.ones(1), NOTHING
     )
     curvature = score(mode) * (mode + score(mode))
@@ -118,7 +107,7 @@ def test_laplace_of_one_label(mean, variance):
 
 def test_laplace_refuses_pseudo_points():
     with pytest.raises(ValueError, match="Laplace's approximation needs a Gaussian prior"):
-        laplace_posterior(
+        approximations.laplace_posterior(
             gp(rbf(), zero, [0.0], [1.0], [0.0]), np.ones((1, 1)), np.ones(1), NOTHING
         )
 
@@ -130,7 +119,7 @@ def test_a_function_that_is_known_somewhere():
         return (X**2).sum(axis=1) if diag else X @ (X if Xs is None else Xs).T
 
     X, sign = np.array([[-1.0], [0.5], [2.0]]), np.array([-1.0, 1.0, 1.0])
-    for method in (ep_posterior, laplace_posterior):
+    for method in (approximations.ep_posterior, approximations.laplace_posterior):
         at = method(gp(linear), X, sign, np.zeros((1, 1))).marginals()
         assert at.moments.mean[-1] == 0.0
         assert at.moments.sd[-1] == 0.0
@@ -149,10 +138,10 @@ def under(*signs):
 
 
 KINDS = {
-    "ordered": (np.array([1, 2, 0, 1, 0]), OrderedProbit([-0.5, 0.9], SIGMA)),
-    "tobit": (np.array([0.0, 0.8, 0.0, 1.2, 0.0]), CensoredGaussian(SIGMA, 0.0)),
-    "binomial": (np.array([2, 6, 0, 3, 1]), BinomialProbit(6)),
-    "duels": (np.array([[0, 1], [2, 1], [2, 3], [4, 0]]), Preference(SIGMA)),
+    "ordered": (np.array([1, 2, 0, 1, 0]), of.OrderedProbit([-0.5, 0.9], SIGMA)),
+    "tobit": (np.array([0.0, 0.8, 0.0, 1.2, 0.0]), of.CensoredGaussian(SIGMA, 0.0)),
+    "binomial": (np.array([2, 6, 0, 3, 1]), of.BinomialProbit(6)),
+    "duels": (np.array([[0, 1], [2, 1], [2, 3], [4, 0]]), of.Preference(SIGMA)),
 }
 
 
@@ -164,7 +153,7 @@ def test_ep_of_rows_is_nearly_right(kind):
     """
     y, likelihood = KINDS[kind]
     y, tolerances = (y[:2], (0.002, 0.002)) if kind == "duels" else (y[:3], (0.014, 0.005))
-    found = ep_posterior(under(), X[:3], y, NEW[:0], likelihood)
+    found = approximations.ep_posterior(under(), X[:3], y, NEW[:0], likelihood)
     exact = function_grid(
         slope(X[:3]), KERNEL(X[:3]), lambda f: likelihood.log_likelihood(y, f).sum(axis=1)
     )
@@ -172,10 +161,10 @@ def test_ep_of_rows_is_nearly_right(kind):
     np.testing.assert_allclose(found.mean, exact.mean, atol=tolerances[1])
 
 
-@pytest.mark.parametrize("method", [ep_posterior, laplace_posterior])
+@pytest.mark.parametrize("method", [approximations.ep_posterior, approximations.laplace_posterior])
 def test_points_alone_are_regression(method):
     y = np.array([0.3, -0.2, 1.0, 0.4, 0.0])
-    found = method(under(), X, y, NEW, Gaussian(SIGMA))
+    found = method(under(), X, y, NEW, of.Gaussian(SIGMA))
     K, m = KERNEL(np.vstack([X, NEW])), slope(np.vstack([X, NEW]))
     G = K[:5, :5] + SIGMA**2 * np.eye(5)
     gain = np.linalg.solve(G, K[:5])
@@ -188,9 +177,9 @@ def test_points_alone_are_regression(method):
 def test_several_kinds_of_data():
     kinds = {
         "ratings": (X[:3], np.array([1, 2, 0]), KINDS["ordered"][1]),
-        "values": (X[3:], np.array([0.5, -0.1]), Gaussian(SIGMA)),
+        "values": (X[3:], np.array([0.5, -0.1]), of.Gaussian(SIGMA)),
     }
-    found = ep_posterior(under(), kinds, None, NEW)
+    found = approximations.ep_posterior(under(), kinds, None, NEW)
     exact = sg.SkewGPPosterior(kinds, cov_func=KERNEL, mean_func=slope, n_draws=4096)
     assert found.log_evidence == pytest.approx(exact.log_marginal_likelihood.value, abs=0.02)
     np.testing.assert_allclose(found.mean[:5], exact.marginals().moments.mean, atol=0.03)
@@ -199,8 +188,8 @@ def test_several_kinds_of_data():
 # Inputs, data, likelihood, and what of mean, covariance and evidence may be off: second differences
 # have errors of h^2 times fourth derivatives.
 OTHERS = {kind: (X, *KINDS[kind], 1e-5) for kind in ("ordered", "tobit")} | {
-    "choices": (X, np.array([[0, 1, 2], [3, 0, -1], [2, 3, 1]]), Choice(SIGMA), 1e-3),
-    "classes": (X[:3], np.array([0, 2, 1]), MultinomialProbit(), 1e-3),
+    "choices": (X, np.array([[0, 1, 2], [3, 0, -1], [2, 3, 1]]), of.Choice(SIGMA), 1e-3),
+    "classes": (X[:3], np.array([0, 2, 1]), of.MultinomialProbit(), 1e-3),
     "counts": (X, np.array([0.0, 2.0, 7.0, 4.0, 0.0]), Counts(), 1e-4),
     # The last value is far out: log p is convex there.
     "student": (X, np.array([0.3, -0.9, 0.4, 0.8, 9.0]), Student(0.5), 1e-4),
@@ -221,7 +210,7 @@ def test_laplace_by_the_likelihoods_own_log_p(kind):
         return likelihood.log_likelihood(y, f if k == 1 else f.reshape(-1, k)).sum()
 
     wanted = continued(numerical_laplace(m[:n], K[:n, :n], log_p), m, K, n)
-    found = laplace_posterior(under(), inputs, y, NEW, likelihood)
+    found = approximations.laplace_posterior(under(), inputs, y, NEW, likelihood)
     np.testing.assert_allclose(found.mean, wanted.mean, atol=min(tolerance, 1e-4))
     np.testing.assert_allclose(found.cov, wanted.cov, atol=tolerance)
     assert found.log_evidence == pytest.approx(wanted.log_evidence, abs=tolerance)
@@ -229,17 +218,17 @@ def test_laplace_by_the_likelihoods_own_log_p(kind):
 
 def test_laplace_refuses_rows_that_all_share_noise():
     y = np.array([[0, 1], [1, 2], [2, 3], [3, 4], [0, 4], [0, 2], [1, 3]])
-    likelihood = Preference(SIGMA, noise="item")
+    likelihood = of.Preference(SIGMA, noise="item")
     with pytest.raises(ValueError, match="use EP"):
-        laplace_posterior(under(), X, y, NEW, likelihood)
-    assert np.isfinite(ep_posterior(under(), X, y, NEW, likelihood).log_evidence)
+        approximations.laplace_posterior(under(), X, y, NEW, likelihood)
+    assert np.isfinite(approximations.ep_posterior(under(), X, y, NEW, likelihood).log_evidence)
 
 
 def test_laplace_refuses_rows_without_noise():
-    class Exact(OrderedProbit):
+    class Exact(of.OrderedProbit):
         def observations(self, y, n):
             rows = super().observations(y, n)
             return type(rows)(rows.A, rows.a, np.zeros(n), rows.lower, rows.upper, rows.value)
 
     with pytest.raises(ValueError, match="have none: use EP"):
-        laplace_posterior(under(), X, KINDS["ordered"][0], NEW, Exact([-0.5, 0.9]))
+        approximations.laplace_posterior(under(), X, KINDS["ordered"][0], NEW, Exact([-0.5, 0.9]))

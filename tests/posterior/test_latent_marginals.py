@@ -12,14 +12,7 @@ import pymc_skewgp as sg
 from pymc_skewgp import LatentMarginals, LatentPosterior, SkewGPPosterior, likelihoods
 from pymc_skewgp._diagnostics.approximations import continue_draws
 from pymc_skewgp._gaussian.blocks.functions import NoiseRule
-from pymc_skewgp._posterior.output import (
-    averages,
-    averages_by_batches,
-    batch_numbers,
-    deviation,
-    highest_density,
-    summary_of_draws,
-)
+from pymc_skewgp._posterior import output
 from pymc_skewgp._posterior.prior import DataSet, Prior
 from pymc_skewgp._posterior.row_groups import residual_draws
 
@@ -321,7 +314,7 @@ def ratio(value, error, exact):
 
 
 def test_moments_and_quantiles(draws):
-    found = summary_of_draws("x", draws, np.array([0.1, 0.5]), skewness=True)
+    found = output.summary_of_draws("x", draws, np.array([0.1, 0.5]), skewness=True)
     exact = {"x_mean": 0.0, "x_sd": 1.0, "x_skewness": 0.0}
     exact["x_quantile"] = norm.ppf([[0.1], [0.5]])
     for name, value in exact.items():
@@ -335,13 +328,13 @@ def test_moments_and_quantiles(draws):
 def test_a_mixture_has_the_variance_within_and_between(draws):
     rng = np.random.default_rng(1)
     inside = rng.uniform(0.5, 1.5, draws.shape)
-    found = deviation("y", inside, draws) | averages("y_mean", draws)
+    found = output.deviation("y", inside, draws) | output.averages("y_mean", draws)
     exact = np.sqrt(1.0 + 1.0 + 1.0 / 12.0)  # of the means, and E s^2
     assert 0.75 < ratio(found["y_sd"], found["y_sd_se"], exact) < 1.3
 
 
 def test_parts_of_chains(draws):
-    batch = batch_numbers(CHAINS, DRAWS).ravel()
+    batch = output.batch_numbers(CHAINS, DRAWS).ravel()
     flat = draws.reshape(-1, SETS) > 0.5
     order = np.random.default_rng(2).permutation(flat.shape[0])
     groups = [order[order % 3 == i] for i in range(3)]
@@ -352,19 +345,19 @@ def test_parts_of_chains(draws):
                 own = group[batch[group] == b]
                 yield own, {"p": flat[own].mean(axis=0)}
 
-    found = averages_by_batches(batch, parts())
+    found = output.averages_by_batches(batch, parts())
     np.testing.assert_allclose(found["p"], flat.mean(axis=0), rtol=1e-12)
     # Parts of 31 draws: what they have in common with their neighbours is left out, some 5 %.
     assert 0.75 < ratio(found["p"], found["p_se"], norm.sf(0.5)) < 1.3
 
 
 def test_shortest_intervals(draws):
-    value, error = highest_density(draws, 0.8)
+    value, error = output.highest_density(draws, 0.8)
     # The error is rough, and rather too large than too small; it includes no bias.
     assert 0.3 < ratio(value, error, norm.ppf([[0.1], [0.9]])) < 1.5
 
 
 def test_what_does_not_move_has_no_error():
-    found = summary_of_draws("x", np.ones((2, 50, 3)), np.array([0.5]), skewness=True)
+    found = output.summary_of_draws("x", np.ones((2, 50, 3)), np.array([0.5]), skewness=True)
     for name in ("x_mean_se", "x_sd", "x_sd_se", "x_skewness_se", "x_quantile_se"):
         np.testing.assert_array_equal(found[name], 0.0)

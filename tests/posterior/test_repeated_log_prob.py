@@ -10,11 +10,7 @@ from likelihood_oracles import function_grid
 from oracles import finite_difference
 from scipy.special import log_ndtr, ndtr
 
-from pymc_skewgp._posterior.evidence_gradient import (
-    Rows,
-    log_prob_by_ep,
-    repeated_log_prob,
-)
+from pymc_skewgp._posterior.evidence_gradient import Rows, log_prob_by_ep, repeated_log_prob
 
 INF = np.inf
 PLACE = np.array([0, 0, 1])

@@ -11,22 +11,13 @@ from site_oracles import Counts, log_signs, posterior_of_chain, site_posterior
 
 import pymc_skewgp as sg
 from pymc_skewgp import SkewGPPosterior
+from pymc_skewgp import likelihoods as of
 from pymc_skewgp._gaussian.escalation import DEFAULT, GoalSettings
 from pymc_skewgp._gaussian.weights import (
     mixture_moment_errors,
     mixture_moments,
     normalized_weights,
     weighted_error,
-)
-from pymc_skewgp.likelihoods import (
-    BernoulliProbit,
-    Choice,
-    Gaussian,
-    MultinomialProbit,
-    OrderedProbit,
-    Preference,
-    Ranking,
-    StudentT,
 )
 
 X = np.array([[-1.0], [0.2], [1.1], [2.5]])
@@ -62,8 +53,8 @@ def compare(posterior, exact, shape=slice(None)):
 
 def test_sites_beside_a_point_and_a_label():
     kinds = [
-        (X[:1], [0.6], Gaussian(0.4)),
-        (X[1:2], [1], BernoulliProbit()),
+        (X[:1], [0.6], of.Gaussian(0.4)),
+        (X[1:2], [1], of.BernoulliProbit()),
         (X[2:3], [3.0], Counts()),
     ]
 
@@ -128,7 +119,11 @@ def test_modes_160_and_80_scales_apart(name):
     log_evidence = largest + np.log(density.sum() * (f[1] - f[0]))
     far = density[f > 4.0].sum() / density.sum()
     posterior = SkewGPPosterior(
-        np.zeros((len(y), 1)), y, cov_func=rbf(25.0), likelihood=StudentT(nu, sigma), random_seed=1
+        np.zeros((len(y), 1)),
+        y,
+        cov_func=rbf(25.0),
+        likelihood=of.StudentT(nu, sigma),
+        random_seed=1,
     )
     evidence = posterior.log_marginal_likelihood
     # A dozen standard errors apart before; a false alarm in 1e4 (t, 15 degrees of freedom).
@@ -148,7 +143,7 @@ def test_chains_are_as_good_as_independent_draws():
     rng = np.random.default_rng(8927)
     x = np.sort(rng.uniform(80.0, 100.0, 120))[:, None]
     quality = 3.4 * np.exp(-0.5 * ((x[:, 0] - 92.0) / 4.0) ** 2) - 1.9
-    known = OrderedProbit([-1.5, -1.0, 0.0, 1.5])
+    known = of.OrderedProbit([-1.5, -1.0, 0.0, 1.5])
     y = np.searchsorted(known.cutpoints, quality + rng.standard_normal(120))
     gp = sg.SkewGP(cov_func=1.5**2 * pm.gp.cov.ExpQuad(1, ls=4.0))
     posterior = gp.posterior(x, y, likelihood=known)
@@ -237,7 +232,7 @@ def test_errors_of_deviations_with_many_modes():
     f = np.linalg.cholesky(cov(x[:, None])) @ rng.standard_normal(40)
     y = f + 0.3 * rng.standard_t(2.0, 40)
     exact = posterior_of_chain(x, 3.0, 3.0, lambda f: stats.t.logpdf(y, 2.0, f, 0.3))
-    posterior = SkewGPPosterior(x[:, None], y, cov_func=cov, likelihood=StudentT(2.0, 0.3))
+    posterior = SkewGPPosterior(x[:, None], y, cov_func=cov, likelihood=of.StudentT(2.0, 0.3))
     at, off = posterior._fit.regression(None), []
     for seed in range(8):
         found = posterior._fit.sampler.members(256, np.random.default_rng(seed))
@@ -259,7 +254,7 @@ LABELS, VALUES, SIGMA = np.array([0, 1]), np.array([0.3]), 0.5
 squared = rbf(1.5)
 
 
-KINDS = {"labels": (X1, LABELS, BernoulliProbit()), "values": (X2, VALUES, Gaussian(SIGMA))}
+KINDS = {"labels": (X1, LABELS, of.BernoulliProbit()), "values": (X2, VALUES, of.Gaussian(SIGMA))}
 
 
 def test_names_and_order():
@@ -285,7 +280,7 @@ def test_names_and_order():
         (X1, None, None, "y is missing"),
         ([], None, None, "there are no data"),
         ([(X1, LABELS)], None, None, "must be a tuple"),
-        ({"a": (X1, LABELS, None)}, None, BernoulliProbit(), "has its own"),
+        ({"a": (X1, LABELS, None)}, None, of.BernoulliProbit(), "has its own"),
         ({"a": (X1, [0, 2], None)}, None, None, "in the data 'a': y must hold two classes"),
         ([(X1, LABELS, None), (np.zeros((2, 2)), LABELS, None)], None, None, "number of columns"),
     ],
@@ -302,22 +297,17 @@ X3, NEW = np.array([[0.0], [0.7], [2.0]]), np.array([[1.4], [3.0]])
     ("likelihood", "y", "new", "both"),
     [
         (None, [0, 1, 1], [-1, 1], [0, 1, 1, 0, 1]),
-        (Gaussian(0.3), [0.1, 0.2, 0.3], [0.4, 0.5], [0.1, 0.2, 0.3, 0.4, 0.5]),
-        (MultinomialProbit(3), [0, 1, 1], [2, 0], [0, 1, 1, 2, 0]),
-        (Preference(0.5), [[0, 1], [2, 1]], [[3, 0], [4, 3]], [[0, 1], [2, 1], [3, 0], [4, 3]]),
-        (Preference(0.5, threshold=0.3), [[0, 1]], [[3, 0, 1]], [[0, 1, 0], [3, 0, 1]]),
-        (Choice(0.5), [[0, 1]], [[3, 0, 4]], [[0, 1, -1], [3, 0, 4]]),
-        (Ranking(0.5), [[0, 1, 2]], [[3, 0]], [[0, 1, 2], [3, 0, -1]]),
+        (of.Gaussian(0.3), [0.1, 0.2, 0.3], [0.4, 0.5], [0.1, 0.2, 0.3, 0.4, 0.5]),
+        (of.MultinomialProbit(3), [0, 1, 1], [2, 0], [0, 1, 1, 2, 0]),
+        (of.Preference(0.5), [[0, 1], [2, 1]], [[3, 0], [4, 3]], [[0, 1], [2, 1], [3, 0], [4, 3]]),
+        (of.Preference(0.5, threshold=0.3), [[0, 1]], [[3, 0, 1]], [[0, 1, 0], [3, 0, 1]]),
+        (of.Choice(0.5), [[0, 1]], [[3, 0, 4]], [[0, 1, -1], [3, 0, 4]]),
+        (of.Ranking(0.5), [[0, 1, 2]], [[3, 0]], [[0, 1, 2], [3, 0, -1]]),
     ],
 )
 def test_more_data_are_the_same_as_all_at_once(likelihood, y, new, both):
     first = sg.SkewGPPosterior(
-        X3,
-        y,
-        likelihood=likelihood,
-        cov_func=squared,
-        pseudo_points=[[1.0]],
-        random_seed=4,
+        X3, y, likelihood=likelihood, cov_func=squared, pseudo_points=[[1.0]], random_seed=4
     )
     before = first.log_marginal_likelihood
     second = first.update(NEW, new)
@@ -333,25 +323,25 @@ def test_more_data_are_the_same_as_all_at_once(likelihood, y, new, both):
     np.testing.assert_array_equal(second.marginals().means, whole.marginals().means)
     assert first.log_marginal_likelihood == before
     assert first.marginals().size == len(X3) * (
-        3 if isinstance(likelihood, MultinomialProbit) else 1
+        3 if isinstance(likelihood, of.MultinomialProbit) else 1
     )
 
 
 def test_more_comparisons_of_known_items():
-    first = sg.SkewGPPosterior(X3, [[0, 1]], likelihood=Preference(), cov_func=squared)
+    first = sg.SkewGPPosterior(X3, [[0, 1]], likelihood=of.Preference(), cov_func=squared)
     second = first.update(None, [[1, 2]])
-    whole = sg.SkewGPPosterior(X3, [[0, 1], [1, 2]], likelihood=Preference(), cov_func=squared)
+    whole = sg.SkewGPPosterior(X3, [[0, 1], [1, 2]], likelihood=of.Preference(), cov_func=squared)
     assert second.log_marginal_likelihood == whole.log_marginal_likelihood
 
 
 def test_more_data_of_one_of_several_kinds():
     kinds = {
-        "labels": (X3, [0, 1, 1], BernoulliProbit()),
-        "values": (NEW, [0.1, 0.2], Gaussian(1.0)),
+        "labels": (X3, [0, 1, 1], of.BernoulliProbit()),
+        "values": (NEW, [0.1, 0.2], of.Gaussian(1.0)),
     }
     first = sg.SkewGPPosterior(kinds, cov_func=squared)
     second = first.update([[5.0]], [1.0], name="values")
-    kinds["values"] = (np.vstack([NEW, [[5.0]]]), [0.1, 0.2, 1.0], Gaussian(1.0))
+    kinds["values"] = (np.vstack([NEW, [[5.0]]]), [0.1, 0.2, 1.0], of.Gaussian(1.0))
     whole = sg.SkewGPPosterior(kinds, cov_func=squared)
     assert second.log_marginal_likelihood == whole.log_marginal_likelihood
     with pytest.raises(ValueError, match="name must say which"):
@@ -362,9 +352,9 @@ def test_more_data_of_one_of_several_kinds():
     ("likelihood", "y", "new", "message"),
     [
         (None, [0, 1, 1], [0, 2], "in the new data: y must hold two classes"),
-        (Gaussian([0.1, 0.2, 0.3]), [0.0, 0.1, 0.2], [0.4, 0.5], "in the new data: sigma"),
-        (Preference(), [[0, 1]], [[5, 0]], "in the new data: y names item 5"),
-        (Choice(), [[0, 1]], [[0, 0]], "in the new data: a choice compares different items"),
+        (of.Gaussian([0.1, 0.2, 0.3]), [0.0, 0.1, 0.2], [0.4, 0.5], "in the new data: sigma"),
+        (of.Preference(), [[0, 1]], [[5, 0]], "in the new data: y names item 5"),
+        (of.Choice(), [[0, 1]], [[0, 0]], "in the new data: a choice compares different items"),
     ],
 )
 def test_bad_new_data(likelihood, y, new, message):

@@ -13,12 +13,7 @@ import pymc_skewgp as sg
 from pymc_skewgp._errors import no_warnings
 from pymc_skewgp._gaussian.log_prob_gradient import log_prob_and_gradient
 from pymc_skewgp._gaussian.truncated import log_orthant
-from pymc_skewgp._posterior.evidence_gradient import (
-    EvidenceByEP,
-    EvidenceTerms,
-    evidence_by_draws,
-    evidence_estimate,
-)
+from pymc_skewgp._posterior import evidence_gradient
 from pymc_skewgp._sun.parameters import LARGEST_EFFECT, naming_the_labels, round_off_effect
 
 ALTERNATING, ONE_CHANGE = np.array([1.0, -1.0, 1.0]), np.array([1.0, -1.0, -1.0])
@@ -257,7 +252,7 @@ def labelled(s, kind, lengthscale, n=40):
     cov = gamma + np.diag(np.concatenate([np.zeros(s), np.ones(n)]))
     infinite = np.full(s + n, np.inf)
     noise = np.concatenate([np.zeros(s), np.ones(n)])
-    return EvidenceTerms(
+    return evidence_gradient.EvidenceTerms(
         lower=np.zeros(s + n),
         upper=infinite,
         value=np.full(s + n, np.nan),
@@ -272,17 +267,17 @@ def labelled(s, kind, lengthscale, n=40):
 @pytest.mark.parametrize("lengthscale", [0.85, 1.5, 3.4])
 def test_the_evidence_by_ep_is_that_of_the_signs_however_improbable(lengthscale):
     terms = labelled(8, "alternating", lengthscale)
-    exact = evidence_by_draws(terms, 1024)
+    exact = evidence_gradient.evidence_by_draws(terms, 1024)
     # EP's own bias at variance 1, hundredths of a nat.
-    assert EvidenceByEP()(terms).value == pytest.approx(exact.value, abs=0.1)
+    assert evidence_gradient.EvidenceByEP()(terms).value == pytest.approx(exact.value, abs=0.1)
 
 
 @pytest.mark.parametrize(
     "evidence",
     [
-        lambda terms: EvidenceByEP()(terms).value,
-        lambda terms: evidence_by_draws(terms, 256).value,
-        lambda terms: evidence_estimate(terms, 256).value,
+        lambda terms: evidence_gradient.EvidenceByEP()(terms).value,
+        lambda terms: evidence_gradient.evidence_by_draws(terms, 256).value,
+        lambda terms: evidence_gradient.evidence_estimate(terms, 256).value,
     ],
     ids=["EP", "twisted", "estimate"],
 )

@@ -14,9 +14,7 @@ from pytensor.compile.mode import Mode
 from scipy import stats
 
 from pymc_skewgp import SUN, NotPositiveDefiniteError, integrate
-from pymc_skewgp._model.distributions.unified_skew_normal import (
-    UnifiedSkewNormal,
-)
+from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
 from pymc_skewgp._model.ops.densities import MvnLogProb
 from pymc_skewgp._sun.parameters import sun_draws
 

@@ -383,7 +383,5 @@ def test_data_that_are_exchanged_have_sites_of_their_own():
     for y in (np.array([0, 1, 2]), np.array([5, 1, 0])):
         pm.set_data({"data": y}, model=model)
         np.testing.assert_allclose(
-            known.family(known.y.eval(), ()).log_prob(x),
-            poisson(np.exp(x)).logpmf(y),
-            rtol=1e-12,
+            known.family(known.y.eval(), ()).log_prob(x), poisson(np.exp(x)).logpmf(y), rtol=1e-12
         )

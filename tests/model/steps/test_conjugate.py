@@ -7,23 +7,11 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import step_models
 from arviz_stats.base import array_stats
 from pymc.exceptions import SamplingError
 from pymc.sampling.mcmc import assign_step_methods
 from scipy.stats import multivariate_normal, norm, poisson
-from step_models import (
-    KNOTS,
-    PHASE,
-    X,
-    Y,
-    logit_model,
-    prior,
-    probit_model,
-    rbf,
-    sample,
-    scaled_model,
-    walk,
-)
 
 import pymc_skewgp as sg
 from pymc_skewgp._errors import InexactStepWarning, NotConjugateError, NotConjugateWarning
@@ -39,15 +27,15 @@ SIGMAS = 4.5
 
 def test_it_is_picked_outside_of_a_context_too_and_for_copies_of_a_model():
     """PyMC asks with the variable alone, which is not of the model in context here."""
-    model = probit_model()
+    model = step_models.probit_model()
     with pm.Model():
         assert list(assign_step_methods(model)[1]) == [ConjugateStep]
     with pm.Model() as unobserved:
-        f = prior()
+        f = step_models.prior()
         BernoulliProbit("y", f)
     with pytest.warns(NotConjugateWarning, match="y, which depends on f, is not observed"):
         assert ConjugateStep not in assign_step_methods(unobserved)[1]
-    observed = pm.observe(unobserved, {"y": Y[:6]})
+    observed = pm.observe(unobserved, {"y": step_models.Y[:6]})
     assert list(assign_step_methods(observed)[1]) == [ConjugateStep]
     assert ConjugateStep.competence(model["f"], True) == 0  # no model to be found
 
@@ -65,17 +53,19 @@ def assert_agrees(draws, mean, sd, unseen=0.0):
 @pytest.mark.parametrize("s", [0, 2])
 def test_moments_agree_with_the_exact_posterior(s):
     """n = 20. 2 x 4000 draws; the reference has 16384 weighted ones, errors .005 of an sd."""
-    idata = sample(probit_model(20, s), draws=4000)
+    idata = step_models.sample(step_models.probit_model(20, s), draws=4000)
     exact = SkewGPPosterior(
-        X,
-        Y,
+        step_models.X,
+        step_models.Y,
         cov_func=lambda a, b=None, diag=False: (
-            np.full(len(a), 2.0) if diag else rbf(a[:, 0], (a if b is None else b)[:, 0], 0.8, 2.0)
+            np.full(len(a), 2.0)
+            if diag
+            else step_models.rbf(a[:, 0], (a if b is None else b)[:, 0], 0.8, 2.0)
         ),
-        pseudo_points=KNOTS[:s] if s else None,
-        phase=PHASE[:s] if s else None,
+        pseudo_points=step_models.KNOTS[:s] if s else None,
+        phase=step_models.PHASE[:s] if s else None,
         n_draws=1 << 14,
-    ).predict(X)["predictions_summary"]
+    ).predict(step_models.X)["predictions_summary"]
     mean, sd = exact["f_mean"].values, exact["f_sd"].values
     assert_agrees(idata.posterior["f"].values, mean, sd, unseen=0.01)
     stats = idata.sample_stats
@@ -88,7 +78,11 @@ def effects_model():
     """A function and effects of groups, whose level and scale are moved as well."""
     with pm.Model(coords={"group": list("abc")}) as model:
         b = pm.Normal("b", pm.Normal("level"), pm.HalfNormal("tau"), dims="group")
-        BernoulliProbit("y", prior(X[:8], 1) + b[np.arange(8) % 3], observed=Y[:8])
+        BernoulliProbit(
+            "y",
+            step_models.prior(step_models.X[:8], 1) + b[np.arange(8) % 3],
+            observed=step_models.Y[:8],
+        )
     return model
 
 
@@ -98,19 +92,19 @@ IN_CI = pytest.mark.slow(ci=True)
 @pytest.mark.parametrize(
     ("make", "context"),
     [
-        (scaled_model, "fork"),
-        (logit_model, "fork"),
+        (step_models.scaled_model, "fork"),
+        (step_models.logit_model, "fork"),
         pytest.param(effects_model, "spawn", marks=IN_CI),
-        pytest.param(lambda: probit_model(s=2), "forkserver", marks=IN_CI),
+        pytest.param(lambda: step_models.probit_model(s=2), "forkserver", marks=IN_CI),
     ],
 )
 def test_chains_are_the_same_in_other_processes(make, context):
     model = make()
     options = {"draws": 10}
-    if make is logit_model:
+    if make is step_models.logit_model:
         options["compile_kwargs"] = {"mode": PLAIN}  # numba takes seconds for each function
-    alone = sample(model, **options).posterior
-    together = sample(model, **options, cores=2, mp_ctx=context).posterior
+    alone = step_models.sample(model, **options).posterior
+    together = step_models.sample(model, **options, cores=2, mp_ctx=context).posterior
     for name in alone.data_vars:
         # Round-off of BLAS may depend on its threads; the chains are the same.
         np.testing.assert_allclose(alone[name], together[name], rtol=1e-6, atol=1e-9)
@@ -119,24 +113,24 @@ def test_chains_are_the_same_in_other_processes(make, context):
 
 def test_one_instance_serves_several_runs_and_reads_new_data():
     with pm.Model() as model:
-        data = pm.Data("data", Y[:6])
-        f = prior()
+        data = pm.Data("data", step_models.Y[:6])
+        f = step_models.prior()
         BernoulliProbit("y", f, observed=data)
         step = ConjugateStep([f])
-    first = sample(model, step=step).posterior["f"].values
-    again = sample(model, step=step).posterior["f"].values
+    first = step_models.sample(model, step=step).posterior["f"].values
+    again = step_models.sample(model, step=step).posterior["f"].values
     np.testing.assert_array_equal(first, again)
     with model:
-        pm.set_data({"data": 1 - Y[:6]})
-    mirrored = sample(model, step=step, draws=1000).posterior["f"].values
-    fresh = sample(model, draws=1000).posterior["f"].values
+        pm.set_data({"data": 1 - step_models.Y[:6]})
+    mirrored = step_models.sample(model, step=step, draws=1000).posterior["f"].values
+    fresh = step_models.sample(model, draws=1000).posterior["f"].values
     np.testing.assert_array_equal(mirrored, fresh)
     # The prior is symmetric: exchanging the labels turns the posterior over. 4.5 errors of .03.
     assert np.abs(mirrored.mean(axis=(0, 1)) + first.mean(axis=(0, 1))).max() < 0.35
 
 
 def test_a_step_does_not_write_into_the_point():
-    model = probit_model()
+    model = step_models.probit_model()
     with model:
         step = ConjugateStep([model["f"]])
     step.setup_chain(np.random.default_rng(0), 0, 10)
@@ -152,7 +146,8 @@ def test_a_step_does_not_write_into_the_point():
 
 
 @pytest.mark.parametrize(
-    ("module", "make"), [(pickle, lambda: probit_model(s=2)), (cloudpickle, logit_model)]
+    ("module", "make"),
+    [(pickle, lambda: step_models.probit_model(s=2)), (cloudpickle, step_models.logit_model)],
 )
 def test_pickling(module, make):
     model = make()
@@ -160,17 +155,17 @@ def test_pickling(module, make):
         step = ConjugateStep([model["f"]], n_proposals=5, compile_kwargs={"mode": PLAIN})
     copied = module.loads(cloudpickle.dumps(step))
     assert copied.n_proposals == 5
-    ends = [walk(one, model, 40, seed=3)[-1]["f"] for one in (step, copied)]
+    ends = [step_models.walk(one, model, 40, seed=3)[-1]["f"] for one in (step, copied)]
     # Under sites functions are compiled anew: round-off.
-    np.testing.assert_allclose(*ends, rtol=1e-6 if make is logit_model else 0.0)
+    np.testing.assert_allclose(*ends, rtol=1e-6 if make is step_models.logit_model else 0.0)
     copied.sampling_state = step.sampling_state
     assert copied.sampling_state.n_proposals == 5
 
 
 def test_wrong_use_is_refused():
     with pm.Model():
-        f, g = prior(), pm.Normal("g")
-        BernoulliProbit("y", f, observed=Y[:6])
+        f, g = step_models.prior(), pm.Normal("g")
+        BernoulliProbit("y", f, observed=step_models.Y[:6])
         with pytest.raises(NotConjugateError, match="g is a Normal variable; ConjugateStep and"):
             ConjugateStep([g])
         with pytest.raises(ValueError, match="n_proposals must be at least 1"):
@@ -182,7 +177,7 @@ def test_a_covariance_that_is_none_at_the_start():
         scale = pm.Normal("scale", initval=-1.0)
         none = np.zeros((3, 0)), np.zeros(0), np.zeros((0, 0))
         f = UnifiedSkewNormal("f", 0.0, scale * pt.eye(3), *none)
-        BernoulliProbit("y", f, observed=Y[:3])
+        BernoulliProbit("y", f, observed=step_models.Y[:3])
         step = ConjugateStep([f])
     step.setup_chain(np.random.default_rng(0), 0, 1)
     with pytest.raises(SamplingError, match="ConjugateStep cannot move f at this point"):
@@ -190,7 +185,7 @@ def test_a_covariance_that_is_none_at_the_start():
 
 
 def test_a_part_drawn_by_weight_gives_one_warning(monkeypatch):
-    model = probit_model(s=2)
+    model = step_models.probit_model(s=2)
     with model:
         step = ConjugateStep([model["f"]], rng=1)
     step.setup_chain(np.random.default_rng(0), 1, 10)
@@ -213,7 +208,7 @@ def _sampled(model, draws=300, tune=60):
     with model:
         step = sg.ConjugateStep(model=model, **plainly)
     options = {"tune": tune, "chains": 1, "step": step, "random_seed": 3}
-    return sample(model, draws, **options, **plainly)["posterior"]
+    return step_models.sample(model, draws, **options, **plainly)["posterior"]
 
 
 def _close_to(draws, mean, sd):
