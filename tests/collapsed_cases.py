@@ -235,15 +235,5 @@ def several():
     return Case(make, sigma_at(0.6), probability, cov)
 
 
-CASES = {
-    "ordered": ordered(),
-    "binomial": binomial(),
-    "tobit": tobit(),
-    "bounds": bounds(),
-    "duels": duels(),
-    "choice": choice(),
-    "ranking": ranking(),
-    "classes": classes(),
-    "selection": selection(),
-    "several": several(),
-}
+MAKERS = (ordered, binomial, tobit, bounds, duels, choice, ranking, classes, selection, several)
+CASES = {make.__name__: make() for make in MAKERS}

@@ -108,3 +108,10 @@ def assert_posterior(posterior: Any, exact: Any, floor: float = 1e-6, errors: fl
     at, sd = posterior.marginals(), np.sqrt(exact.cov.diagonal())
     assert np.all(np.abs(at.moments.mean - exact.mean) < floor + errors * at.moment_errors.mean)
     assert np.all(np.abs(at.moments.sd - sd) < floor + errors * at.moment_errors.sd)
+
+
+def near(found, name, expected, most=4.5):
+    """Within standard errors, and with errors that are some."""
+    value, error = (found[x].to_numpy() for x in (name, f"{name}_se"))
+    assert (error > 0).all()
+    np.testing.assert_array_less(np.abs(value - expected), most * error)

@@ -61,6 +61,11 @@ class Posterior(NamedTuple):
     skewness: FloatArray
 
 
+def column(*x):
+    """Inputs of one feature."""
+    return np.array(x, dtype=float)[:, None]
+
+
 def equicorrelated_cov(n: int, rho: float) -> FloatArray:
     """Unit variances, every correlation rho."""
     return rho * np.ones((n, n)) + (1.0 - rho) * np.eye(n)

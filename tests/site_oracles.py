@@ -27,6 +27,12 @@ class SitePosterior(NamedTuple):
     skewness: FloatArray
 
 
+def smooth_cov(x, variance=1.3, ls=0.8):
+    """Squared exponential covariance of f at x."""
+    x = np.ravel(x)
+    return variance * np.exp(-0.5 * ((x[:, None] - x) / ls) ** 2)
+
+
 def site_posterior(
     mean: ArrayLike,
     cov: ArrayLike,

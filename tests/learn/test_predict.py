@@ -13,6 +13,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from likelihood_cases import ROWS
+from likelihood_oracles import near
 from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import norm, poisson
@@ -47,13 +48,6 @@ def plain_gp():
 
 def summary(tree):
     return tree["predictions_summary"]
-
-
-def near(found, name, expected, most=MOST):
-    """Within standard errors, and with errors that are some."""
-    value, error = (found[x].to_numpy() for x in (name, f"{name}_se"))
-    assert (error > 0).all()
-    np.testing.assert_array_less(np.abs(value - expected), most * error)
 
 
 @pytest.fixture(scope="module")

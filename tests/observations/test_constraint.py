@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from approximation_oracles import rbf
-from oracles import orthant
+from oracles import column, orthant
 from scipy.stats import multivariate_normal, norm
 
 import pymc_skewgp as sg
@@ -34,10 +34,6 @@ def joint_cov(x, order):
         [[hermite(int(n), v) for n, v in zip(*r, strict=True)] for r in zip(total, z, strict=True)]
     )
     return (-1.0) ** order[:, None] * he * ETA**2 * np.exp(-0.5 * z**2) / LS**total
-
-
-def column(*x):
-    return np.array(x, dtype=float)[:, None]
 
 
 @pytest.mark.parametrize("orders", [(1, 1), (2, 2), (0, 1), (1, 2)])

@@ -136,14 +136,9 @@ def test_ordered_logit_far_off():
     """Where differences of the logistic function would be 0."""
     cuts, f, y = [-1.0, 0.2, 1.5], np.array([700.0, -700.0, 40.0]), np.array([1, 1, 2])
     with mpmath.workdps(700):
-        p = [
-            1 / (1 + mpmath.exp(mpmath.mpf(x) - c))
-            for x, c in zip(f, (-1.0, -1.0, 0.2), strict=True)
-        ]
-        q = [
-            1 / (1 + mpmath.exp(mpmath.mpf(x) - c)) for x, c in zip(f, (0.2, 0.2, 1.5), strict=True)
-        ]
-        expected = [float(mpmath.log(b - a)) for a, b in zip(p, q, strict=True)]
+        # P(y <= k), of k = 0 to 2.
+        up_to = [[1 / (1 + mpmath.exp(mpmath.mpf(x) - c)) for c in cuts] for x in f]
+        expected = [float(mpmath.log(p[k] - p[k - 1])) for p, k in zip(up_to, y, strict=True)]
     assert_allclose(of.OrderedLogit(cuts).log_likelihood(y, f), expected, rtol=1e-13)
 
 
@@ -549,12 +544,9 @@ class TestWeighted:
         f = np.linspace(-3.0, 3.0, 7)[:, None]
         ahead, behind = (weighted.slopes(np.array([y]), f + x)[0] for x in (1e-5, -1e-5))
         # Central differences, of log p of size 10: 1e-6 at most.
-        difference = (
-            weighted.log_likelihood(np.array([y]), f + 1e-5)
-            - weighted.log_likelihood(np.array([y]), f - 1e-5)
-        ) / 2e-5
+        high, low = (weighted.log_likelihood(np.array([y]), f + x) for x in (1e-5, -1e-5))
         first, second = weighted.slopes(np.array([y]), f)
-        assert_allclose(first, difference, atol=1e-6)
+        assert_allclose(first, (high - low) / 2e-5, atol=1e-6)
         assert_allclose(second, (ahead - behind) / 2e-5, atol=1e-6)
 
     def test_parameters_that_are_random_variables(self):

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 from likelihood_oracles import assert_posterior, function_grid, kernel
 from numpy.testing import assert_allclose
-from oracles import orthant
+from oracles import column, orthant
 from scipy.integrate import quad
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import CensoredData, multivariate_normal, norm
@@ -24,10 +24,6 @@ NAN = np.nan
 def k(x):
     x = np.asarray(x, dtype=float)
     return np.exp(-0.5 * ((x[:, None] - x) / LS) ** 2)
-
-
-def column(*x):
-    return np.array(x, dtype=float)[:, None]
 
 
 def fitted(x, y, rho=RHO, coregion=B, gp=None, **options):

@@ -16,19 +16,9 @@ NOISES = {
     of.LogLogistic: lambda f: stats.fisk(1.0 / SIGMA, scale=np.exp(f)),
 }
 # Lower and upper limit, entry: seen, right, left and interval censored; each entered late too.
-Y = np.array(
-    [
-        [1.3, 1.3, 0.0],
-        [2.0, np.inf, 0.0],
-        [0.0, 0.8, 0.0],
-        [0.5, 1.5, 0.0],
-        [1.3, 1.3, 0.6],
-        [2.0, np.inf, 0.6],
-        [0.0, 0.8, 0.6],
-        [0.7, 1.5, 0.6],
-        [0.0, np.inf, 0.6],
-    ]
-)
+LOWER = [1.3, 2.0, 0.0, 0.5, 1.3, 2.0, 0.0, 0.7, 0.0]
+UPPER = [1.3, np.inf, 0.8, 1.5, 1.3, np.inf, 0.8, 1.5, np.inf]
+Y = np.column_stack([LOWER, UPPER, np.repeat([0.0, 0.6], [4, 5])])
 F = np.array([-1.5, -0.3, 0.2, 1.9])
 GP = sg.SkewGP(cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=1.0))
 every = pytest.mark.parametrize("kind", NOISES)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from approximation_oracles import continued, numerical_laplace, rbf, sequential_ep
+from approximation_oracles import continued, numerical_laplace, rbf, sequential_ep, slope
 from likelihood_oracles import function_grid
 from oracles import brute_log_prob
 from scipy.optimize import brentq
@@ -17,10 +17,6 @@ from pymc_skewgp._posterior.prior import Prior
 # EP stops at a residual of 1e-6; its fixed point is attracting, so sites are off by a few times it.
 EP = {"rtol": 1e-5, "atol": 1e-5}
 NOTHING = np.zeros((0, 1))
-
-
-def slope(X):
-    return 0.4 - 0.3 * X[:, 0]
 
 
 def zero(X):

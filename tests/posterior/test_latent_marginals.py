@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from approximation_oracles import rbf
+from approximation_oracles import rbf, slope
 from scipy.integrate import quad
 from scipy.signal import lfilter
 from scipy.special import ndtr
@@ -225,10 +225,6 @@ def test_draws_that_missed_a_tail_do_not_promise_to_know_it():
 
 
 JITTER = 1e-6  # what pm.gp adds to the variances at the data
-
-
-def slope(X):
-    return 0.4 - 0.3 * X[:, 0]
 
 
 X = np.array([[-1.0], [0.2], [0.9], [3.0]])

@@ -13,7 +13,7 @@ import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
-from approximation_oracles import ou, rbf
+from approximation_oracles import ou, rbf, slope
 from likelihood_oracles import function_grid
 from oracles import Posterior, brute_log_prob, ou_probit_log_evidence, ou_probit_marginals
 from scipy.special import log_ndtr, ndtr
@@ -38,10 +38,6 @@ def under(settings: SamplerSettings, posterior: SkewGPPosterior) -> SkewGPPoster
     sampler = posterior._fit.sampler
     posterior._fit.sampler = RectangleSampler(sampler.cov, sampler.lower, sampler.upper, settings)
     return posterior
-
-
-def slope(X: np.ndarray) -> np.ndarray:
-    return 0.4 - 0.3 * X[:, 0]
 
 
 def linear(X, Xs=None, diag=False):
@@ -124,16 +120,8 @@ class TestGaussianProcess:
         x, y = problem(60, seed=60)
         truth = ou_probit_marginals(x, y, 2.0, variance, mean=-0.3)
         sd = np.sqrt(truth.variance)
-        posteriors = [
-            SkewGPPosterior(
-                x,
-                y,
-                cov_func=ou(2.0, variance),
-                mean_func=lambda X: np.full(len(X), -0.3),
-                random_seed=seed,
-            )
-            for seed in range(N_SEEDS)
-        ]
+        prior = {"cov_func": ou(2.0, variance), "mean_func": lambda X: np.full(len(X), -0.3)}
+        posteriors = [SkewGPPosterior(x, y, random_seed=k, **prior) for k in range(N_SEEDS)]
         evidence = ou_probit_log_evidence(x, y, 2.0, variance, mean=-0.3)
         agree([p.log_marginal_likelihood.value for p in posteriors], evidence)
         summaries = [

@@ -6,7 +6,7 @@ import pymc as pm
 import pytest
 from oracles import finite_difference
 from scipy import stats
-from site_oracles import log_signs, site_posterior
+from site_oracles import log_signs, site_posterior, smooth_cov
 
 import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
@@ -18,11 +18,6 @@ lk = sg.likelihoods
 X = np.array([[-0.4], [0.5]])
 COUNTS = np.array([5, 1])
 JITTER = 1e-6
-
-
-def kernel(x, variance=1.3, ls=0.8):
-    x = np.ravel(x)
-    return variance * np.exp(-0.5 * ((x[:, None] - x) / ls) ** 2)
 
 
 def model_of(make, method="twisted", n_draws=2048, **process):
@@ -68,7 +63,7 @@ def test_density_and_gradient(make, method):
     model, _ = model_of(make, method)
 
     def exact(v):
-        cov = kernel(X, np.exp(2 * v[0])) + JITTER * np.eye(2)
+        cov = smooth_cov(X, np.exp(2 * v[0])) + JITTER * np.eye(2)
         alpha = np.exp(v[1])
         return site_posterior(
             np.zeros(2), cov, lambda f: log_counts(f, alpha), nodes=101
@@ -101,7 +96,7 @@ def test_skewed_prior_and_kinds_in_any_order():
 
     model, gp = model_of(kinds, pseudo_points=r, phase=[1.0])
     assert model["y"].eval().shape == (2,)
-    everything = kernel(np.concatenate([x, r]), 1.21) + JITTER * np.eye(3)
+    everything = smooth_cov(np.concatenate([x, r]), 1.21) + JITTER * np.eye(3)
 
     def log_likelihood(f):
         p = 3.0 / (3.0 + np.exp(f[0]))
@@ -136,13 +131,15 @@ def test_latent_function_of_a_trace():
     idata["posterior"] = trace
     new = gp.sample_latent(idata, Xnew=[[2.0]], random_seed=2, progressbar=False)
     f = new["posterior"]["f"].to_numpy()[0]
-    exact = site_posterior(np.zeros(2), kernel(X, 1.21), lambda f: log_counts(f, 3.0), nodes=201)
+    exact = site_posterior(
+        np.zeros(2), smooth_cov(X, 1.21), lambda f: log_counts(f, 3.0), nodes=201
+    )
     # 150 near-independent draws: four standard errors, a false alarm in 1500 for the four numbers.
     np.testing.assert_array_less(np.abs(f.mean(axis=0) - exact.mean), 4 * exact.sd / np.sqrt(150))
     np.testing.assert_array_less(np.abs(f.std(axis=0) / exact.sd - 1.0), 4 / np.sqrt(300))
-    gain = np.linalg.solve(kernel(X, 1.21), kernel([-0.4, 0.5, 2.0], 1.21)[:2, 2])
+    gain = np.linalg.solve(smooth_cov(X, 1.21), smooth_cov([-0.4, 0.5, 2.0], 1.21)[:2, 2])
     there = new["predictions"]["f"].to_numpy()[0, :, 0]
-    left = 1.21 - gain @ kernel(X, 1.21) @ gain
+    left = 1.21 - gain @ smooth_cov(X, 1.21) @ gain
     assert abs(np.mean(there - f @ gain)) < 4 * np.sqrt(left / 150)
     assert float(new["sample_stats"]["relative_ess"].min()) > 0.9
     assert new["posterior_predictive"]["y"].shape == (1, 150, 2)

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.graph.traversal import graph_inputs
 from scipy import stats
-from site_oracles import site_posterior
+from site_oracles import site_posterior, smooth_cov
 
 import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
@@ -193,11 +193,6 @@ def test_phases_alone_and_many_labels():
 XS = np.array([[-0.4], [0.5]])
 
 
-def kernel(x, variance=1.3, ls=0.8):
-    x = np.ravel(x)
-    return variance * np.exp(-0.5 * ((x[:, None] - x) / ls) ** 2)
-
-
 def known_process(ls):
     return sg.SkewGP(cov_func=1.3 * pm.gp.cov.ExpQuad(1, ls=ls))
 
@@ -230,7 +225,7 @@ def test_counts_with_an_offset_and_group_effects():
         level = pm.Normal("level", 0.5, 2.0)
         pm.Poisson("y", exposure * pm.math.exp(level + f + group), observed=y)
     # The sum of all three is Gaussian.
-    cov = kernel(XS) + 0.6**2 * np.eye(2) + 4.0
+    cov = smooth_cov(XS) + 0.6**2 * np.eye(2) + 4.0
 
     def log_likelihood(eta):
         return stats.poisson.logpmf(y[:, None], exposure[:, None] * np.exp(eta)).sum(axis=0)
@@ -257,7 +252,7 @@ def test_rows_and_sites_of_one_function():
             + stats.nbinom.logpmf(3, 2.0, p)
         )
 
-    exact = site_posterior(np.zeros(3), kernel(x), log_likelihood, nodes=61).log_evidence
+    exact = site_posterior(np.zeros(3), smooth_cov(x), log_likelihood, nodes=61).log_evidence
     agrees(model, exact, ["sigma"])
 
 
@@ -272,7 +267,7 @@ def test_student_noise_is_sites_when_learnt():
     def log_likelihood(f):
         return stats.t.logpdf(y[:, None], 4.0, f, 0.5).sum(axis=0)
 
-    exact = site_posterior(np.zeros(2), kernel(XS), log_likelihood, nodes=301).log_evidence
+    exact = site_posterior(np.zeros(2), smooth_cov(XS), log_likelihood, nodes=301).log_evidence
     objective, point = agrees(model, exact, ["nu"])
     found = objective.by_twisting(point, 1024, 0)
 
@@ -280,7 +275,7 @@ def test_student_noise_is_sites_when_learnt():
         def log_likelihood(f):
             return stats.t.logpdf(y[:, None], nu, f, 0.5).sum(axis=0)
 
-        found = site_posterior(np.zeros(2), kernel(XS), log_likelihood, nodes=301).log_evidence
+        found = site_posterior(np.zeros(2), smooth_cov(XS), log_likelihood, nodes=301).log_evidence
         return found + stats.gamma(2, scale=10).logpdf(nu)
 
     slope = (other(4.0 * np.exp(1e-4)) - other(4.0 * np.exp(-1e-4))) / 2e-4
