@@ -37,7 +37,7 @@ from pymc_skewgp._learn.objective import Ends
 from pymc_skewgp._limits import few_blas_threads, steps
 from pymc_skewgp._model.graph.fields import Field
 from pymc_skewgp._model.graph.members import JointGaussian
-from pymc_skewgp._observations.sites import SitesGiven
+from pymc_skewgp._observations.sites import SitesGiven, joined_sites
 from pymc_skewgp._posterior.draws_with_evidence import (
     Case,
     DrawsWithEvidence,
@@ -216,10 +216,10 @@ def _of_factors(case: Case, known: SitesGiven | None) -> FactorTask:
 def _as_factors(tasks: Sequence[Case | FactorTask]) -> list[FactorTask]:
     """Those at many points, whose sites are often the same ones."""
     every = {id(x.sites): x.sites for x in tasks if isinstance(x, Case) and x.sites is not None}
-    known = {
-        key: replace(sites.known, has_parameters=len(every) > 1, log_concave=sites.width == 1)
-        for key, sites in every.items()
-    }
+    known = {}
+    for key, sites in every.items():
+        own = replace(sites.known, has_parameters=len(every) > 1, log_concave=sites.width == 1)
+        known[key] = joined_sites([own])
     return [_of_factors(x, known.get(id(x.sites))) if isinstance(x, Case) else x for x in tasks]
 
 

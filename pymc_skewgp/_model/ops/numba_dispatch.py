@@ -14,7 +14,7 @@ from pymc_skewgp._model.ops.log_evidence import LogEvidence, log_evidence
 from pymc_skewgp._validation import FloatArray
 
 # Raise it with every change of the function that numba compiles: compiled ones lie on disk.
-_CACHE_VERSION = 14
+_CACHE_VERSION = 15
 
 
 def in_python(node: Apply, evaluate: Any) -> Any:
