@@ -379,6 +379,11 @@ class GroupedRows:
 # a likelihood p(y | f), whose site is the mean of it over e, and a duel, A f being a difference, as
 # long as no item is in two of them: else duels would share e, and f is taken without it.
 
+NOISE_OF_ITEMS = (
+    "the kernel has noise, as by WhiteNoise, and items are in several comparisons, which share it: "
+    "an approximated prior does not take that. Take the kernel as it is (approximation=None), or "
+    "leave the noise of the kernel out."
+)
 MOST_LIMITS = 1000  # of constraints, whose rows are drawn one after the other
 _FEW = 64  # rows, of which all are alike
 
@@ -498,6 +503,9 @@ def _of_rows(
         (phi, rest), mean = features.at(at), prior.mean("X", at)
         if design is not None:
             phi, mean = design @ phi, design @ mean
+            exact = getattr(features.single, "prior", None)  # a spectrum has no noise
+            if not rows.apart and exact and exact.noise("X", at, exact.pairs("X", at, at)).any():
+                raise ApproximationError(NOISE_OF_ITEMS)
             rest = design.power(2) @ rest if rows.apart else np.zeros(mean.size)
         if cut.unit is None and not (columns[3] + rest > 0.0).all():
             i = cut.rows[int(np.argmin(columns[3] + rest))]

@@ -74,6 +74,8 @@ class CovarianceFunction(Protocol):
 
 # Of the eigenvalues of a correlation matrix of a few functions.
 _ROUND_OFF = 1e-12
+# Of a variance, up to which what a row has beyond f is no noise.
+ROUND_OFF = 1e-9
 MeanFunction = Callable[[FloatArray], FloatArray]
 
 
@@ -150,6 +152,12 @@ class Prior:
         """Covariances of f at each row of `a` with f at the same row of `b`, without noise."""
         cov_func: Any = self.cov_func
         return _checked("cov_func", name, cov_func.pairs(a, b), (len(a),))
+
+    def noise(self, name: str, X: FloatArray, variance: FloatArray) -> FloatArray:
+        """Of the kernel itself at each row, as by ``pm.gp.cov.WhiteNoise``, beside f's variance."""
+        noise = self.covariance(name, X, diag=True) - variance
+        noise[noise < ROUND_OFF * variance] = 0.0
+        return noise
 
     def derivative_covariance(
         self,

@@ -29,7 +29,6 @@ _AT_ONCE = 8192  # new inputs whose correlations are kept
 _LEAST_NEAR = 10  # places that new inputs are known from: on a line on both sides of them
 _SEED = 0
 FEW_NEIGHBOURS = 3  # by which EP and searches begin
-ROUND_OFF = 1e-9  # of a variance, up to which what a row has beyond f is no noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +119,7 @@ class VecchiaFeatures:
         values = (weights * deviation[:, None])[known]
         starts = np.concatenate([[0], np.cumsum(size)])
         phi = sparse.csr_array((values, near[known], starts), shape=(len(X), self.rank))
-        noise = self.prior.covariance("X", X, diag=True) - deviation**2
-        noise[noise < ROUND_OFF * deviation**2] = 0.0
-        return phi, left * deviation**2 + noise
+        return phi, left * deviation**2 + self.prior.noise("X", X, deviation**2)
 
     def _given_nearest(
         self, X: FloatArray, deviation: FloatArray, near: IntArray

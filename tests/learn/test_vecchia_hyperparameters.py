@@ -80,6 +80,18 @@ def test_all_neighbours_are_the_kernel(likelihood, make, noise):
         assert_allclose(one.gradient, other.gradient, atol=2e-3)
 
 
+def test_noise_of_items_is_refused():
+    """That of the kernel, which duels of an item share: by the rows alone it would be lost."""
+    X, f, rng = data(20)
+    won, likelihood = duels(f, rng), sg.likelihoods.Preference(0.3)
+    with pytest.raises(ApproximationError, match="noise, as by WhiteNoise"):
+        sg.find_hyperparameters(process(3, noise=True), X, won, likelihood=likelihood)
+    kernel = 1.5 * pm.gp.cov.Matern32(2, ls=[0.3, 0.6]) + pm.gp.cov.WhiteNoise(0.5)
+    gp = sg.SkewGP(cov_func=kernel, approximation=Vecchia(3))
+    with pytest.raises(ApproximationError, match="noise, as by WhiteNoise"):
+        _ = gp.posterior(X, won, likelihood=likelihood).log_marginal_likelihood
+
+
 def test_gradient_beside_differences():
     """Of few neighbours, and parameters of the likelihood."""
     X, f, rng = data(150)

@@ -21,7 +21,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 from scipy import sparse
 
-from pymc_skewgp._errors import NotPositiveDefiniteError
+from pymc_skewgp._errors import ApproximationError, NotPositiveDefiniteError
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.conditional import block_sampler
 from pymc_skewgp._gaussian.blocks.ep import LocalBlocks, gaussian_of, side_by_side
@@ -37,6 +37,7 @@ from pymc_skewgp._model.gp.functions import (
     active_columns,
     derivative_covariance,
     derivative_mean,
+    has_noise,
     pair_covariance,
     spectral_basis,
     spectral_density,
@@ -57,8 +58,8 @@ from pymc_skewgp._posterior.blocks_at import (
     signs_at,
 )
 from pymc_skewgp._posterior.features import NUGGET, SpectralFeatures
-from pymc_skewgp._posterior.prior import factor_between
-from pymc_skewgp._posterior.vecchia import ROUND_OFF, VecchiaPlaces
+from pymc_skewgp._posterior.prior import ROUND_OFF, factor_between
+from pymc_skewgp._posterior.vecchia import VecchiaPlaces
 from pymc_skewgp._validation import FloatArray
 
 ValuesOf = Derivative | Literal["pseudo-points"] | None
@@ -418,6 +419,8 @@ def limits_of(known: KnownData, latent: LatentGraph) -> DataOfKind:
 def row_numbers(known: KnownData, latent: LatentGraph) -> CompiledNumbers:
     """Of points and intervals with noise of their own."""
     own = row_blocks.PlainRows(known.X, known.whole)
+    if own.picked is None and not own.apart and has_noise(latent.gp.cov_func):
+        raise ApproximationError(row_blocks.NOISE_OF_ITEMS)
     symbols, rows = _row_graphs(known, latent)
     phi, mean, rest = latent.first()
     if own.picked is None:

@@ -291,6 +291,11 @@ def _inside(kernel: Any) -> Iterator[Any]:
             yield from _inside(inner)
 
 
+def has_noise(kernel: Any) -> bool:
+    """Whether it has noise that each row has for itself."""
+    return any(isinstance(x, pm_cov.WhiteNoise) for x in (kernel, *_inside(kernel)))
+
+
 def _elementwise(value: Any, kinds: tuple[type, ...]) -> Iterator[Apply]:
     for node in apply_ancestors([value]):
         if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, kinds):
