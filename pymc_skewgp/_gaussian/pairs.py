@@ -151,10 +151,12 @@ def site_tails(
     marginals: cg.SiteMarginals,
     least: float,
     n_draws: int,
+    *,
+    moments: bool = True,
 ) -> SiteTails | None:
     """The mixture, where tails that `n_draws` draws hardly meet hold more than the share `least`.
 
-    Few sites have it for the sake of third moments as well.
+    Few sites have it for the sake of third `moments` as well.
 
     Looked at are the sites that lack most by themselves, and the target along their directions.
     """
@@ -170,7 +172,7 @@ def site_tails(
     lacking = max(float(np.linalg.norm(missing)), float(np.linalg.norm(own)))
     if lacking <= least:
         third = marginals.missing(sites.off, n_draws, power=3)
-        if own.size > cg.MOST or third.max() <= _LEAST_THIRD:
+        if not moments or own.size > cg.MOST or third.max() <= _LEAST_THIRD:
             return None
     # In units of q: the prior's deviation along each direction, as far as it reaches.
     nodes = cg.nodes_along(gaussian, directions)
@@ -517,10 +519,16 @@ def pair_proposal(
     sites: cg.SiteLogDensity,
     marginals: cg.SiteMarginals,
     rows: GivenRows | None,
+    *,
+    moments: bool = True,
 ) -> PairProposal:
-    """With tails of single sites drawn apart, where they need it and there are no rows."""
+    """With tails of single sites drawn apart, where they need it and there are no rows.
+
+    Where few sites have them also for the sake of third `moments`, which a value alone has no use
+    for: it is known worse.
+    """
     if rows is not None:
         return PairProposal(gaussian, sites, marginals, rows=rows)
     gaussian, marginals = cg.with_grouped_sites(gaussian, sites, marginals)
-    tails = site_tails(gaussian, sites, marginals, _APART, _DRAWS)
+    tails = site_tails(gaussian, sites, marginals, _APART, _DRAWS, moments=moments)
     return PairProposal(gaussian, sites, marginals, tails=tails)

@@ -185,12 +185,11 @@ class Rows:
         rows = RowSites(low, high, np.full(order.size, np.nan), noise)
         known = coordinates.RowFactors(unit[order], rows, counts, first.size)
         density = SiteLogDensity(known.log_prob, np.zeros(first.size), self.factor[noisy[first]])
-        given = RowsBeside(*(x[hard] for x in (self.factor, self.lower, self.upper, self.noise)))
-        cov = covariance.predictor_covariance(np.vstack([given.factor, density.factor]))
-        rest = given if hard.size else None
-        return beside.SiteDraws(
-            density, known.slopes, cov, rest, _PAIRS_TOLERANCE, log_concave=True
-        )
+        cut = RowsBeside(*(x[hard] for x in (self.factor, self.lower, self.upper, self.noise)))
+        cov = covariance.predictor_covariance(np.vstack([cut.factor, density.factor]))
+        rest = cut if hard.size else None
+        given = density, known.slopes, cov, rest, _PAIRS_TOLERANCE
+        return beside.SiteDraws(*given, log_concave=True, moments=False)
 
     @property
     def rows_are_better(self) -> bool:

@@ -156,6 +156,8 @@ class SiteDraws:
         How the rows are proposed.
     log_concave : bool, default False
         Whether all sites are known to be.
+    moments : bool, default True
+        See `pair_proposal`.
 
     Attributes
     ----------
@@ -175,8 +177,10 @@ class SiteDraws:
         rung: Rung = escalation.DEFAULT.first,
         *,
         log_concave: bool = False,
+        moments: bool = True,
     ) -> None:
         self.density, self.cov, self._rows, self._rung = density, cov, rows, rung
+        self._moments = moments
         self._slopes, self._tol = slopes, tol
         self._factors = tilted.SiteFactors(density.log_prob, slopes, density.offset)
         self._factors.certain = log_concave
@@ -203,7 +207,8 @@ class SiteDraws:
         with few_blas_threads(self.cov.size):
             if self._rows is not None:
                 given = self._rows.given(gaussian, replace(escalation.DEFAULT, first=self._rung))
-            return pair_proposal(gaussian, self.density, marginals, given)
+            known = gaussian, self.density, marginals, given
+            return pair_proposal(*known, moments=self._moments)
 
     @cached_property
     def sampler(self) -> coordinates.SiteSampler:

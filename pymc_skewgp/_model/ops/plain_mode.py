@@ -332,19 +332,19 @@ def in_double(graphs: Sequence[Any]) -> list[Any]:
     return _rebuilt(graphs, {v: v for v in ancestors(graphs) if is_drawn(v)})
 
 
+# PyTensor compiles with settings changed, which all threads share and each puts back as it found
+# them: two at once leave those of one to all functions that come after.
+_SETTINGS = threading.RLock()
+
+
 @contextmanager
 def doubles() -> Iterator[None]:
     """Python's numbers as graphs of 64 bits: by PyTensor's custom those are of the fewest."""
-    with ExitStack() as restored:
+    with _SETTINGS, ExitStack() as restored:
         for cast, dtype in ((autocast_int, "int64"), (autocast_float, "float64")):
             restored.callback(setattr, cast, "dtypes", cast.dtypes)
             cast.dtypes = (dtype,)
         yield
-
-
-# PyTensor compiles with settings changed, which all threads share and each puts back as it found
-# them: two at once leave those of one to all functions that come after.
-_SETTINGS = threading.RLock()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import cloudpickle
@@ -15,6 +16,7 @@ from pytensor.compile.mode import Mode
 from pytensor.conditional.op import ifelse
 from pytensor.graph.replace import vectorize_graph
 from pytensor.link.c.basic import CLinker
+from pytensor.scalar.basic import autocast_float
 from scipy.special import log_expit
 
 import pymc_skewgp as sg
@@ -375,3 +377,25 @@ def test_a_second_fit_compiles_nothing(monkeypatch):
 
     monkeypatch.setattr(known_functions.pytensor, "function", refuse)
     fit(1).predict_proba(np.zeros((1, 3)))
+
+
+def test_two_threads_leave_numbers_as_they_were():
+    """Each puts PyTensor's types of Python's numbers back as it found them: not side by side."""
+    before, inside = autocast_float.dtypes, threading.Event()
+
+    def first():
+        with known_functions.doubles():
+            inside.set()
+            time.sleep(0.2)  # long enough for the other one to begin, if it can
+
+    def second():
+        inside.wait(10)
+        with known_functions.doubles():
+            time.sleep(0.4)  # ends after the first one
+
+    threads = [threading.Thread(target=f) for f in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert autocast_float.dtypes == before
