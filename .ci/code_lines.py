@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # Folder: most lines of code, most files.
-MOST = {"pymc_skewgp": (39_940, 172), "tests": (29_210, 176)}
+MOST = {"pymc_skewgp": (39_890, 170), "tests": (29_150, 176)}
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
