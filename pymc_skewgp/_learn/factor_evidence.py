@@ -379,9 +379,8 @@ class _RowsTogether:
         products = products_of(self._parts)
         if products is not None:
             n = sites[-1][0].size
-            products = products.part(
-                slice(p % len(self._terms) * n, (p % len(self._terms) + 1) * n)
-            )
+            first = p % len(self._terms) * n  # of the last one, -1
+            products = products.part(slice(first, first + n))
         return FactorStart(self._terms[p], sites, products, patterns, float(fits.log_prob[p]))
 
     def drawn(

@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from pymc_skewgp._errors import NotPositiveDefiniteError, no_warnings
+from pymc_skewgp._gaussian.linalg import squared_distances
 from pymc_skewgp._gaussian.weights import log_mean_exp
 from pymc_skewgp._mcmc.augmentation import Augmentation, ConjugateModel, Walk
 from pymc_skewgp._mcmc.site_target import SitePairs, SiteTarget, Weighed, picked
@@ -188,7 +188,7 @@ class Proposal(NamedTuple):
 
 def _alike(x: FloatArray, y: FloatArray) -> FloatArray:
     """Covariance of the regression of a proposal's shape."""
-    squares = cdist(x, y, "sqeuclidean") / (_ALIKE**2 * np.sqrt(x.shape[1]))
+    squares = squared_distances(x, y) / (_ALIKE**2 * np.sqrt(x.shape[1]))
     found: FloatArray = _DEVIATION**2 * np.exp(-0.5 * squares)
     return found
 

@@ -461,15 +461,14 @@ def singles_side_by_side(
         logs[0, :, p] -= other
         logs[1, :, p] += other
     logs += log_prob(eta.reshape(-1, size, n)).reshape(logs.shape)
-    log_weights = log_sum_exp(logs, 0).T - np.log(2.0)
-    largest = log_weights.max(axis=1, keepdims=True)
-    weights = np.exp(log_weights - np.where(np.isfinite(largest), largest, 0.0))
-    means = weights.mean(axis=1)
+    plus = np.ones(())
+    pairs = mirrored.Pairs(plus, -plus, *logs)
+    log_weights, sign = pairs.log_weights.T, mirrored.picked(pairs, uniform).T
+    sums = log_sum_exp(log_weights, 1)
     with np.errstate(all="ignore"):  # where nothing is possible
-        values = largest[:, 0] + np.log(means)
-        shares = np.nan_to_num(means**2 / np.square(weights).mean(axis=1))
+        shares = np.nan_to_num(np.exp(2.0 * sums - log_sum_exp(2.0 * log_weights, 1)) / n_pairs)
         errors = np.sqrt(np.maximum(1.0 / shares - 1.0, 0.0) / (n_pairs - 1))
-        sign = np.where(uniform < 1.0 / (1.0 + np.exp(logs[1] - logs[0])), 1.0, -1.0).T
+    values = sums - np.log(n_pairs)
     quality = zip(values.tolist(), errors.tolist(), shares.tolist(), strict=True)
     each = zip(gaussians, offs, sign, log_weights, quality, strict=True)
     for gaussian, off, own, of_pairs, known in each:

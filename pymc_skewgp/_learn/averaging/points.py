@@ -224,7 +224,7 @@ def _as_factors(tasks: Sequence[Case | FactorTask]) -> list[FactorTask]:
 
 
 # Points at which EP runs before it is taken as known between them.
-_SETTLED = 128
+_ENOUGH_ENDS = 128
 # A point, tasks there, and what is wanted of each: draws, and a generator.
 _Wanted = tuple[Point, list[Task], int, np.random.Generator]
 
@@ -273,14 +273,14 @@ class _SideBySide:
         begun: list[FactorStart | None] = []
         first: FactorStart | None = None
         with few_blas_threads(tasks[0].terms.n_factorised):
-            settled = self._ends.count(i) >= _SETTLED
+            between = self._ends.count(i) >= _ENOUGH_ENDS
             known = [(task.terms, task.sites) for task in tasks]
             near = self._ends.near(i, points, known)
             for task, there in zip(tasks, near, strict=True):
                 start: Any = task.start or there
                 if start is None:  # of the first ones
                     start = first = first or factor_start(task.terms, task.sites)
-                elif task.start is None and not settled:  # not an end yet
+                elif task.start is None and not between:  # not an end yet
                     start = start._replace(terms=None)
                 begun.append(start)
             ends: Sequence[FactorStart | None] = [None] * len(tasks)
@@ -295,7 +295,7 @@ class _SideBySide:
             return
         each = zip(waiting, before, tasks, begun, ends, drawn, strict=True)
         for (point, parts, *_), old, task, start, end, new in each:
-            if not (settled or task.start):
+            if not (between or task.start):
                 self._ends.add(i, point, end)
             lost = are_rows and new is None
             parts[i] = old if lost else replace(task, start=new or end or start)
@@ -621,7 +621,7 @@ def exact_points(
     counts = np.ceil(n_draws * share).astype(np.intp) + 1
     points = [weighted.point(i) for i in different]
     # Those to begin with are everywhere.
-    every, step = np.arange(different.size), max(1, different.size // _SETTLED)
+    every, step = np.arange(different.size), max(1, different.size // _ENOUGH_ENDS)
     order = np.concatenate([every[::step], np.delete(every, np.s_[::step])])
     in_order = [points[i] for i in order], counts[order].tolist()
     runs = run_tasks(latent, *in_order, n_candidates, rng, n_jobs)
