@@ -132,9 +132,9 @@ def field_terms(
     log_constant = at_zero[2] + kinds.HALF_LOG_2PI * d
     lower, upper, value, noise, counts, of_rows = row_terms(rows)
     terms = FieldTerms(
-        known[0][color[of_design[1]], of_design[0]],
+        known[0][pt.constant(color[of_design[1]]), pt.constant(of_design[0])],
         pt.constant(of_design.astype(np.float64)),
-        known[1][color[column], row],
+        known[1][pt.constant(color[column]), pt.constant(row)],
         pt.constant(of_precision.astype(np.float64)),
         at_zero[1],
         ties,
@@ -174,7 +174,7 @@ def _icar_parts(model: pm.Model, rv: Any) -> tuple[Any, Any] | None:
     if value.type.ndim != 1:
         return None
     W = plain_function([], W)()
-    first, second = np.nonzero(np.tril(W) == 1)
+    first, second = map(pt.constant, np.nonzero(np.tril(W) == 1))
     apart = ((value[first] - value[second]) ** 2).sum() / sigma.squeeze() ** 2
     tie = pt.ones((1, len(W))) / (len(W) * deviation.squeeze())
     log_density = pt.log(tie[0, 0]) - kinds.HALF_LOG_2PI - 0.5 * apart

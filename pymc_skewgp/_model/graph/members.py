@@ -142,7 +142,9 @@ def _car_log_density(value: Any, mu: Any, W: Any, alpha: Any, tau: Any, valid: A
     off, pairs = value - mu, W.tocoo()  # not by sparse products, which do not vectorise
     if not (degrees > 0.0).all() or (W != W.T).nnz:  # is refused as a density that is nowhere
         return check_parameters(-0.5 * (off**2).sum(), pt.constant(False), msg="W is symmetric")
-    near = (pairs.data * off[pairs.row] * off[pairs.col]).sum()
+    # Indices as constants: PyTensor looks at each number of an array.
+    ends = off[pt.constant(pairs.row)] * off[pt.constant(pairs.col)]
+    near = (pairs.data * ends).sum()
     quadratic = tau * ((degrees * off**2).sum() - alpha * near)
     log_det = CARLogDet(W)(alpha)[0] + W.shape[0] * pt.log(tau)
     log_det += np.log(degrees).sum() - 2.0 * HALF_LOG_2PI * W.shape[0]
