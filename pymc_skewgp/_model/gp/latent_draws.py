@@ -23,8 +23,7 @@ from pymc_skewgp._model.gp.functions import hyperparameters
 from pymc_skewgp._model.gp.site_functions import DistributionSites
 from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt
 from pymc_skewgp._model.graph.at_points import GraphsAtPoints
-from pymc_skewgp._model.graph.collapsed import OwnScale, with_coefficients
-from pymc_skewgp._model.ops.densities import sun_of_process
+from pymc_skewgp._model.graph.collapsed import affine_mean
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.comparisons import with_error_of_shares
@@ -550,17 +549,13 @@ def _with_coefficients(
     model: Any, coefficients: Sequence[Any], outputs: list[Any], s: int
 ) -> list[Any]:
     """The prior moments with the coefficients of the mean after the values."""
-    known = OwnScale(model.free_RVs)
     cov, mean, *others = outputs
-    values = sun_of_process(mean, cov[s:, s:], None, None, 0)
-    joint = with_coefficients(known, coefficients, values, 0)
-    cov, *others = known.replace_rvs_by_values([cov, *others])
+    found = affine_mean(model.free_RVs, coefficients, mean)
+    p = found.own.shape[0]
     # The signs at the pseudo-points are those of f less its mean.
-    nothing = pt.zeros((s, joint.mu.shape[0] + s - cov.shape[0]))
-    cross = pt.concatenate([cov[:s, s:], nothing], axis=1)
-    top = pt.concatenate([cov[:s, :s], cross], axis=1)
-    bottom = pt.concatenate([cross.T, joint.scale], axis=1)
-    return [pt.concatenate([top, bottom], axis=0), joint.mu, *others]
+    moves = pt.concatenate([pt.zeros((s, p)), found.design, pt.eye(p)])
+    cov = pt.linalg.block_diag(cov, pt.zeros((p, p))) + moves @ found.cov @ moves.T
+    return [cov, pt.concatenate([found.mean, found.own]), *others]
 
 
 def _unit_groups(parts: Sequence[base.Values], n_functions: int) -> dict[Any, Any]:

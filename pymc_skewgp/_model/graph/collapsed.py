@@ -8,7 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.model.fgraph import fgraph_from_model, model_from_fgraph
 from pymc.pytensorf import toposort_replace
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import UniformRV
 from xarray import DataTree
@@ -97,18 +97,6 @@ def _are_coefficients(
     return all(affine.why_not_affine(graph, chosen) is None for graph in means)
 
 
-def with_coefficients(
-    model: pm.Model | OwnScale, coefficients: Sequence[Any], prior: SunParameters, n_latent: int
-) -> SunParameters:
-    """The values of a process, then coefficients of its mean, as one vector of value variables."""
-    mean, *others = model.replace_rvs_by_values(list(prior))
-    # Not from the mean, which coefficients are to be gone from.
-    shape = pt.stack([others[0].shape[0]])
-    about = SunParameters(pt.zeros(shape), *others)
-    process = kinds.Member("", pt.vector(), mean, shape, about, n_latent, is_function=True)
-    return joint_prior([process, *(kinds.as_member(model, rv) for rv in coefficients)])
-
-
 class AffineMean(NamedTuple):
     """A mean k + M b whose coefficients b are Gaussian: graphs of the other variables.
 
@@ -118,12 +106,15 @@ class AffineMean(NamedTuple):
         M.
     mean : TensorVariable, shape (n,)
         With b at its own mean.
+    own : TensorVariable, shape (p,)
+        That of b.
     cov : TensorVariable, shape (p, p)
         Of b.
     """
 
     design: Any
     mean: Any
+    own: Any
     cov: Any
 
 
@@ -141,8 +132,8 @@ def affine_mean(variables: Sequence[Any], coefficients: Sequence[Any], mean: Any
     design, offset = process.mean_given(members)
     prior = joint_prior(members)
     back = {value: rv for rv, value in known.rvs_to_values.items()}
-    found = clone_replace([design, offset + design @ prior.mu, prior.scale], back)
-    return AffineMean(*found)
+    found = [design, offset + design @ prior.mu, prior.mu, prior.scale]
+    return AffineMean(*graph_replace(found, back, strict=False))  # clones no random variable
 
 
 # Terms, and sites on their last rows.
@@ -198,12 +189,9 @@ def coefficients_out(
     chosen = mean_coefficients(model, sun.mu, [*centred, *parameters], rest)
     if not chosen:
         return terms_of(sun), chosen
-    n_latent, n = densities.static_n_latent(sun), sun.scale.shape[0]
-    joint = with_coefficients(model, chosen, sun, n_latent or 0)
-    joint = joint._replace(
-        mu=joint.mu[:n], scale=joint.scale[:n, :n], cross_cov=joint.cross_cov[:n]
-    )
-    return terms_of(known_sun(joint, n_latent)), chosen
+    of = affine_mean(model.free_RVs, chosen, sun.mu)
+    whole = sun._replace(mu=of.mean, scale=sun.scale + of.design @ of.cov @ of.design.T)
+    return terms_of(known_sun(whole, densities.static_n_latent(sun))), chosen
 
 
 def _of_marginal(model: pm.Model, rv: Any, sun: SunParameters | None = None) -> Evidence:
