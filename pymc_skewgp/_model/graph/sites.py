@@ -25,7 +25,7 @@ from pytensor.tensor.random.basic import BernoulliRV
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.graph import affine, entrywise, likelihoods
-from pymc_skewgp._model.graph.initial_point import initial_point
+from pymc_skewgp._model.graph.initial_point import inputs_at_start
 from pymc_skewgp._model.graph.members import first_quadratic, known_shape, log_density_of
 from pymc_skewgp._model.ops.plain_mode import in_double, plain_function
 
@@ -472,9 +472,8 @@ def _columns(model: pm.Model, matrix: Any, axis: int) -> list[Any]:
     """Along an axis of the length that it has where the model begins."""
     n = matrix.type.shape[axis]
     if n is None:
-        length, point = matrix.shape[axis], initial_point(model)
-        inputs = [x for x in model.value_vars if x in set(graph_inputs([length]))]
-        n = int(plain_function(inputs, length)(*(point[x.name] for x in inputs)))
+        inputs, start = inputs_at_start(model, [matrix.shape[axis]])
+        n = int(plain_function(inputs, matrix.shape[axis])(*start))
     return [matrix[..., i] if axis == -1 else matrix[i] for i in range(n)]
 
 
