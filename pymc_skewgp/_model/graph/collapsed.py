@@ -1,6 +1,8 @@
 """What is left of a model once its latent functions are integrated out: evidences, and the rest."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,23 +31,6 @@ from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
 from pymc_skewgp._sun.parameters import SunParameters
 
 # Gaussian variables in which the mean of a process is affine: integrated out together with it.
-
-
-class OwnScale:
-    """Free variables as inputs with their names, in place of PyMC's value variables.
-
-    Attributes
-    ----------
-    rvs_to_values : dict
-    """
-
-    def __init__(self, variables: Sequence[Any]) -> None:
-        self.rvs_to_values = {rv: rv.type(name=rv.name) for rv in variables}
-
-    def replace_rvs_by_values(self, graphs: Sequence[Any]) -> list[Any]:
-        """As ``pm.Model`` has it."""
-        found: list[Any] = clone_replace(list(graphs), self.rvs_to_values)
-        return found
 
 
 def mean_coefficients(
@@ -123,15 +108,18 @@ def affine_mean(variables: Sequence[Any], coefficients: Sequence[Any], mean: Any
 
     `variables` are all the free ones of the model.
     """
-    known = OwnScale(variables)
-    (graph,) = known.replace_rvs_by_values([mean])
+    # Inputs in place of variables on their own scale, where PyMC's values have transforms.
+    values = {rv: rv.type(name=rv.name) for rv in variables}
+    by_values = partial(clone_replace, replace=values)
+    known: Any = SimpleNamespace(rvs_to_values=values, replace_rvs_by_values=by_values)
+    graph = by_values(mean)
     members = [kinds.as_member(known, rv) for rv in coefficients]
     nothing = SunParameters(*(pt.zeros(0) for _ in SunParameters._fields))
     shape = pt.stack([graph.shape[0]])
     process = kinds.Member("", pt.vector(), graph, shape, nothing, 0, is_function=True)
     design, offset = process.mean_given(members)
     prior = joint_prior(members)
-    back = {value: rv for rv, value in known.rvs_to_values.items()}
+    back = {value: rv for rv, value in values.items()}
     found = [design, offset + design @ prior.mu, prior.mu, prior.scale]
     return AffineMean(*graph_replace(found, back, strict=False))  # clones no random variable
 
