@@ -13,7 +13,7 @@ from pymc_skewgp._learn.objective import compile_objective
 from pymc_skewgp._learn.optimizers import candidates
 from pymc_skewgp._model.graph.at_points import GraphsAtPoints
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
-from pymc_skewgp._model.graph.data import known_data
+from pymc_skewgp._model.graph.data import known_of
 
 RNG = np.random.default_rng(3)
 N = 25
@@ -32,9 +32,9 @@ def objective_of(model, gp=None, batches=((X, Y),), start=None):
     """The objective of a model, or of a SkewGP in it at the data, and the vector it starts from."""
     if gp is None:
         return compile_objective(model, collapse_model(model), start=start)
-    inputs, rows = known_data(X, Y, None).rows()
+    inputs, rows = known_of(X, Y, None).rows()
     collapsed = collapse_process(model, gp, [rows])
-    arrays = [known_data(x, y, None).arrays for x, y in batches]
+    arrays = [known_of(x, y, None).arrays for x, y in batches]
     return compile_objective(model, collapsed, inputs, arrays, start)
 
 
@@ -134,7 +134,7 @@ def test_a_potential_of_the_process_counts_and_others_do_not():
         pm.Potential("own", -1.0 * model["ls"])
         pm.Potential("foreign", model["ls"] * other)
         gp = sg.SkewGP(cov_func=kernel)
-    collapsed = collapse_process(model, gp, [known_data(X, Y, None).rows()[1]])
+    collapsed = collapse_process(model, gp, [known_of(X, Y, None).rows()[1]])
     assert [v.name for v in collapsed.rest] == ["ls", "eta", "own"]
 
 

@@ -15,7 +15,7 @@ from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.objective import compile_objective
 from pymc_skewgp._learn.problem import TrainingData, process_objective
 from pymc_skewgp._model.graph.collapsed import collapse_model
-from pymc_skewgp._model.graph.data import known_data
+from pymc_skewgp._model.graph.data import known_of
 from pymc_skewgp._model.graph.members import in_covariance_coordinates
 
 lk = sg.likelihoods
@@ -118,7 +118,9 @@ def test_weights_are_repeated_rows(kind):
     assert a.total == pytest.approx(b.total, abs=1e-3)
     np.testing.assert_allclose(a.gradient, b.gradient, atol=2e-2)
     if kind != "classes":
-        found = known_data(X, y, likelihood(1.0 if kind != "levels" else [-0.4, 0.6]), weights)
+        found = known_of(
+            X, y, likelihood(1.0 if kind != "levels" else [-0.4, 0.6]), weights=weights
+        )
         # One row for each interval that was seen, however often.
         assert len(found.arrays[1]) == (124 if kind == "values" else 3)
 

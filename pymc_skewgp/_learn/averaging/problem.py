@@ -18,7 +18,6 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 from xarray import DataTree
 
-from pymc_skewgp._gaussian.truncated import log_orthant
 from pymc_skewgp._gaussian.weights import in_cells
 from pymc_skewgp._learn import problem
 from pymc_skewgp._learn.averaging import model_functions as named
@@ -36,7 +35,6 @@ from pymc_skewgp._model.graph.members import in_covariance_coordinates
 from pymc_skewgp._model.ops.plain_mode import PLAIN, untraced
 from pymc_skewgp._observations.likelihood import as_inputs
 from pymc_skewgp._observations.new_rows import NewRows
-from pymc_skewgp._posterior.draws_with_evidence import SIGN_DRAWS, Case
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
 from pymc_skewgp._posterior.output import as_probabilities
 from pymc_skewgp._validation import FloatArray
@@ -171,10 +169,10 @@ class ProcessFunctions:
     def tasks(self, points: Sequence[Point]) -> Iterator[list[Task]]:
         """See `LatentFunctions`."""
         trace = named.dataset_of(self._objective, points, np.arange(len(points))[None])
-        for point, (_, at) in zip(points, self._latent.each(trace), strict=True):
-            self._likelihoods[id(point)] = at.likelihoods
-            log_prob = log_orthant(*at.signs, SIGN_DRAWS, 0).value
-            yield [Case(at.given, self._latent.n_signs, log_prob, at.sites)]
+        each = self._latent.each(trace, weighed=True)
+        for point, (_, likelihoods, case) in zip(points, each, strict=True):
+            self._likelihoods[id(point)] = likelihoods
+            yield [case]
 
     def tree(
         self, points: Sequence[Point], draws: EqualDraws, rng: np.random.Generator

@@ -15,6 +15,7 @@ from pymc_skewgp._model.gp import functions
 from pymc_skewgp._model.gp.process import ValuesAt, as_input_graph, mean_of_values, pseudo_points_at
 from pymc_skewgp._model.gp.site_functions import DistributionSites
 from pymc_skewgp._model.graph.collapsed import AffineMean, affine_mean, mean_coefficients
+from pymc_skewgp._model.graph.data import is_distribution
 from pymc_skewgp._observations.likelihood import Likelihood, as_inputs
 from pymc_skewgp._posterior.distributed_posterior import DistributedPosterior, is_dask
 from pymc_skewgp._posterior.posterior import SkewGPPosterior
@@ -33,7 +34,7 @@ def likelihood_at(likelihood: Any, point: functions.Point) -> Any:
     ValueError
         When `point` lacks a value.
     """
-    if callable(likelihood) and not isinstance(likelihood, type | Likelihood):
+    if is_distribution(likelihood):
         return DistributionSites(likelihood, point)
     if not isinstance(likelihood, Likelihood):  # none, or refused later
         return likelihood

@@ -16,6 +16,7 @@ from xarray import Dataset, DataTree
 
 from pymc_skewgp._errors import LowEffectiveSampleWarning, no_warnings, warn
 from pymc_skewgp._gaussian.covariance import FactoredCovariance
+from pymc_skewgp._gaussian.truncated import log_orthant
 from pymc_skewgp._gaussian.weights import short_path
 from pymc_skewgp._limits import steps
 from pymc_skewgp._model.gp import process
@@ -23,8 +24,7 @@ from pymc_skewgp._model.gp.functions import hyperparameters
 from pymc_skewgp._model.gp.site_functions import DistributionSites
 from pymc_skewgp._model.gp.variables import DataOfModel, FunctionAt
 from pymc_skewgp._model.graph.at_points import GraphsAtPoints
-from pymc_skewgp._model.graph.collapsed import OwnScale, with_coefficients
-from pymc_skewgp._model.ops.densities import sun_of_process
+from pymc_skewgp._model.graph.collapsed import affine_mean
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.comparisons import with_error_of_shares
@@ -33,8 +33,8 @@ from pymc_skewgp._observations.new_rows import NewRows, RowNumbers, as_new_rows
 from pymc_skewgp._observations.observations import Observations, places_of, stacked
 from pymc_skewgp._observations.sites import Sites
 from pymc_skewgp._posterior import output
-from pymc_skewgp._posterior.conditioning import Conditioning, process_given
-from pymc_skewgp._posterior.draws_with_evidence import Case, draws_of_many
+from pymc_skewgp._posterior.conditioning import process_given
+from pymc_skewgp._posterior.draws_with_evidence import SIGN_DRAWS, Case, draws_of_many
 from pymc_skewgp._posterior.prior import DataSet, sites_of, units_of
 from pymc_skewgp._sun.parameters import SunParameters, draws_beyond
 from pymc_skewgp._validation import FloatArray, as_count
@@ -388,11 +388,10 @@ def draw_latent(gp: Any, idata: DataTree, data: DataOfModel, wanted: Wanted) -> 
     indices = []
 
     def cases() -> Iterator[Case]:
-        each = latent.each(trace, f"Drawing {name}", along_path=True)
-        for index, at in each:
+        for index, own, case in latent.each(trace, f"Drawing {name}"):
             indices.append(index)
-            likelihoods[index] = at.likelihoods
-            yield Case(at.given, latent.n_signs, 0.0, at.sites)
+            likelihoods[index] = own
+            yield case
 
     size = relative_ess.size
     # Thousands of runs: one warning, with their number, comes after them.
@@ -415,27 +414,6 @@ def draw_latent(gp: Any, idata: DataTree, data: DataOfModel, wanted: Wanted) -> 
     return latent_tree(trace, latent.sets, LatentDraws(name, f, *found), rng)
 
 
-class AtDraw(NamedTuple):
-    """Latent functions given data, at one draw of the hyperparameters.
-
-    Attributes
-    ----------
-    given : Conditioning
-        Of the functions at the pseudo-points, at the data, and at new points.
-    likelihoods : list of Likelihood
-        One for each kind of data.
-    signs : tuple of ndarray
-        Truncation and `Prior.latent_cov`, of all functions.
-    sites : Sites or None
-        Observations that are no rows, of the values after the pseudo-points.
-    """
-
-    given: Conditioning
-    likelihoods: list[base.Likelihood]
-    signs: tuple[FloatArray, FloatArray]
-    sites: Sites | None
-
-
 class LatentGivenData:
     """The latent functions of a SkewGP given data, as a function of the hyperparameters.
 
@@ -453,8 +431,6 @@ class LatentGivenData:
     sets : tuple of DataSet
     size : int
         Values at the data and at the new points, and coefficients.
-    n_signs : int
-        Values at the pseudo-points, which come before them.
     coefficient_shapes : dict
         Shape of each coefficient by name.
     random : list of variables
@@ -478,7 +454,7 @@ class LatentGivenData:
         self.coefficient_shapes = {rv.name: n for rv, n in zip(coefficients, shapes, strict=True)}
         n_coefficients = sum(int(np.prod(shape, dtype=int)) for shape in shapes)
         self.size = sum(x.size for x in values) + n_coefficients
-        self.n_signs = gp.n_pseudo_points * k
+        self._n_signs = gp.n_pseudo_points * k
         coregion = process.as_coregion_graph(data.coregion, k)
         phase, truncation, _ = process.signs_of_functions(gp, k)
         self.random = random = [x for part in known for x in part.random.values()]
@@ -487,24 +463,28 @@ class LatentGivenData:
             process.mean_of_values(gp.mean_func, graphs),
             *map(pt.as_tensor_variable, (phase, truncation, *random)),
         ]
-        if self.n_signs:
+        if self._n_signs:
             values = [base.Values(np.zeros((gp.n_pseudo_points, 1)), k), *values]
         self._units = _unit_groups(values, k)
         if coefficients:
             self._outputs = _with_coefficients(
-                data.model, coefficients, self._outputs, self.n_signs
+                data.model, coefficients, self._outputs, self._n_signs
             )
-            end = self.n_signs + self.size
+            end = self._n_signs + self.size
             self._units |= {i: np.array([i]) for i in range(end - n_coefficients, end)}
 
     def each(
-        self, trace: Dataset, stage: str | None = None, *, along_path: bool = False
-    ) -> Iterator[tuple[Any, AtDraw]]:
-        """Index of each draw of a trace, and the functions there: see `DrawFunction.each`."""
+        self, trace: Dataset, stage: str | None = None, *, weighed: bool = False
+    ) -> Iterator[tuple[Any, list[base.Likelihood], Case]]:
+        """Index of each draw of a trace, the likelihoods, one for each kind, and functions there.
+
+        In an order in which neighbours follow; or `weighed`, with the probability of the signs, in
+        that of the trace.
+        """
         function = DrawFunction(trace, self._outputs)
-        s = self.n_signs
+        s = self._n_signs
         at: tuple[DataSets, list[Observations], Sites | None] | None = None
-        for index, arrays in function.each(stage, along_path=along_path):
+        for index, arrays in function.each(stage, along_path=not weighed):
             cov, mean, phase, truncation, *random = arrays
             if at is None or random:
                 sets = self._sets_at(random)
@@ -522,7 +502,8 @@ class LatentGivenData:
             given = process_given(prior, mean, phase, truncation, rows)
             scale = phase / np.sqrt(variances[:s])
             signs = truncation, scale[:, None] * cov[:s, :s] * scale
-            yield index, AtDraw(given, [x.likelihood for x in sets], signs, sites)
+            log_prob = log_orthant(*signs, SIGN_DRAWS, 0).value if weighed else 0.0
+            yield index, [x.likelihood for x in sets], Case(given, s, log_prob, sites)
 
     def likelihoods(self, trace: Dataset) -> NDArray[Any]:
         """Lists of one for each kind of data, an entry a draw, shape (chain, draw)."""
@@ -550,17 +531,13 @@ def _with_coefficients(
     model: Any, coefficients: Sequence[Any], outputs: list[Any], s: int
 ) -> list[Any]:
     """The prior moments with the coefficients of the mean after the values."""
-    known = OwnScale(model.free_RVs)
     cov, mean, *others = outputs
-    values = sun_of_process(mean, cov[s:, s:], None, None, 0)
-    joint = with_coefficients(known, coefficients, values, 0)
-    cov, *others = known.replace_rvs_by_values([cov, *others])
+    found = affine_mean(model.free_RVs, coefficients, mean)
+    p = found.own.shape[0]
     # The signs at the pseudo-points are those of f less its mean.
-    nothing = pt.zeros((s, joint.mu.shape[0] + s - cov.shape[0]))
-    cross = pt.concatenate([cov[:s, s:], nothing], axis=1)
-    top = pt.concatenate([cov[:s, :s], cross], axis=1)
-    bottom = pt.concatenate([cross.T, joint.scale], axis=1)
-    return [pt.concatenate([top, bottom], axis=0), joint.mu, *others]
+    moves = pt.concatenate([pt.zeros((s, p)), found.design, pt.eye(p)])
+    cov = pt.linalg.block_diag(cov, pt.zeros((p, p))) + moves @ found.cov @ moves.T
+    return [cov, pt.concatenate([found.mean, found.own]), *others]
 
 
 def _unit_groups(parts: Sequence[base.Values], n_functions: int) -> dict[Any, Any]:
@@ -645,35 +622,6 @@ def nothing_known(functions: Mapping[str, FunctionAt]) -> str:
     )
 
 
-def continue_latent(gp: Any, idata: DataTree, known: FunctionAt, wanted: Wanted) -> DataTree:
-    """One function that `prior` made, at new inputs; nothing is known of its likelihood."""
-    name, new = wanted.name or known.f.name, wanted.new
-    assert new is not None
-    refuse_name(name)
-    trace = posterior_draws(idata)
-    values = values_of(trace, known.f.name)
-    _refuse_other_inputs(known, values)
-    joint = process.process_at(gp, [known.X, new.X], known.jitter)
-    return _continued(trace, joint, values, wanted, name)
-
-
-def continue_with_data(gp: Any, idata: DataTree, data: DataOfModel, wanted: Wanted) -> DataTree:
-    """Functions that are drawn at the data, at new inputs, and what likelihoods predict there."""
-    new = wanted.new
-    assert new is not None
-    trace = posterior_draws(idata)
-    latent = LatentGivenData(gp, data, None)
-    shape = trace.sizes["chain"], trace.sizes["draw"]
-    each = [values_of(trace, x.named(wanted.name or "f")) for x in latent.sets]
-    values = np.concatenate([x.reshape(*shape, -1) for x in each], axis=2)
-    kinds = data.known()
-    k = max(x.n_functions for x in kinds)
-    parts = [*data.values(kinds), process.ValuesAt(new.X, k)]
-    coregion = process.as_coregion_graph(data.coregion, k)
-    joint = process.process_of_values(gp, parts, _JITTER, coregion)
-    return _continued(trace, joint, values, wanted, "f", latent)
-
-
 def has_functions(idata: Any, data: DataOfModel, name: str | None) -> bool:
     """Whether the trace has draws of the functions at all of the data."""
     for kind, known in zip(data.kinds, data.known(), strict=True):
@@ -687,26 +635,34 @@ def has_functions(idata: Any, data: DataOfModel, name: str | None) -> bool:
     return True
 
 
-def _continued(
-    trace: Dataset,
-    joint: Any,
-    values: FloatArray,
-    wanted: Wanted,
-    name: str,
-    latent: LatentGivenData | None = None,
-) -> DataTree:
-    """The last values of a process given the first, (chain, draw, n), for each draw."""
-    parts = []
+def _continued(gp: Any, idata: DataTree, of: FunctionAt | DataOfModel, wanted: Wanted) -> DataTree:
+    """Functions that were drawn, at new inputs given these, for each draw.
+
+    Of data also what likelihoods predict there; of a function alone none is known.
+    """
+    new, trace = wanted.new, posterior_draws(idata)
+    assert new is not None
+    shape = trace.sizes["chain"], trace.sizes["draw"]
+    sets: DataSets = ()
+    coregion, kinds = None, np.zeros(shape)
+    if isinstance(of, FunctionAt):
+        name, jitter, k = wanted.name or of.f.name, of.jitter, 1
+        refuse_name(name)
+        values, parts = values_of(trace, of.f.name), [process.ValuesAt(of.X)]
+        _refuse_other_inputs(of, values)
+    else:
+        latent, known, name, jitter = LatentGivenData(gp, of, None), of.known(), "f", _JITTER
+        sets, kinds, k = latent.sets, latent.likelihoods(trace), max(x.n_functions for x in known)
+        each = [values_of(trace, x.named(wanted.name or name)) for x in sets]
+        values = np.concatenate([x.reshape(*shape, -1) for x in each], axis=2)
+        parts, coregion = of.values(known), process.as_coregion_graph(of.coregion, k)
+    parts = [*parts, process.ValuesAt(new.X, k)]
+    joint = process.process_of_values(gp, parts, jitter, coregion)
+    f = np.empty((*shape, new.size * k))
     for index, arrays in DrawFunction(trace, list(joint)).each_distinct("Drawing f at new inputs"):
         with no_warnings():  # of the jitter that f at one of the data needs
-            sun = SunParameters(*arrays)
-            parts.append((index, draws_beyond(sun, values[index], wanted.rng)))
-    f = np.empty((*values.shape[:2], parts[0][1].shape[1]))
-    for index, x in parts:
-        f[index] = x
-    nothing = np.zeros(f.shape[:2])
-    sets, kinds = ((), nothing) if latent is None else (latent.sets, latent.likelihoods(trace))
-    drawn = LatentDraws(name, f, nothing, kinds, wanted.new, False, wanted.probs)
+            f[index] = draws_beyond(SunParameters(*arrays), values[index], wanted.rng)
+    drawn = LatentDraws(name, f, np.zeros(shape), kinds, new, False, wanted.probs)
     return latent_tree(trace, sets, drawn, wanted.rng)
 
 
@@ -749,11 +705,11 @@ def latent_of(
             )
         with data_as_sampled(idata, [known.f]):
             new = rows_for(gp, Xnew, None, own)
-            return continue_latent(gp, idata, known, wanted._replace(new=new))
+            return _continued(gp, idata, known, wanted._replace(new=new))
     data = data_in(gp, idata, wanted.name) if data is None else data
     with data_as_sampled(idata, data.graphs):
         if Xnew is not None:
             wanted = wanted._replace(new=rows_for(gp, Xnew, data, own))
         if not wanted.at_data and has_functions(idata, data, wanted.name):
-            return continue_with_data(gp, idata, data, wanted)
+            return _continued(gp, idata, data, wanted)
         return draw_latent(gp, idata, data, wanted)

@@ -423,31 +423,6 @@ class SiteFunctions:
 
         return np.stack([draw(row) for row in block]) if one_vector else draw(block)
 
-    def _range(self, block: FloatArray) -> tuple[float, float]:
-        """Predictors between which all entries can be drawn, of those in `block`."""
-        rng, n = np.random.default_rng(0), block.shape[1]
-        centre = float(np.median(block))
-
-        def can(value: float) -> bool:
-            try:
-                self._draw(np.full((1, n), value), rng)
-            except _REFUSED:
-                return False
-            return True
-
-        if not can(centre):
-            centre = 0.0
-        ends = []
-        for end in (float(block.min()), float(block.max())):
-            good, bad = centre, end
-            if can(end):
-                good = end
-            for _ in range(_BISECTIONS if good != bad else 0):
-                middle = 0.5 * (good + bad)
-                good, bad = (middle, bad) if can(middle) else (good, middle)
-            ends.append(good)
-        return ends[0], ends[1]
-
     @_kept
     def _drawing(self) -> tuple[Any, int, bool]:
         """A function that draws, how many generators it takes, and whether of one vector only."""

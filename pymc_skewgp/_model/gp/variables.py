@@ -138,7 +138,7 @@ class DataOfModel(NamedTuple):
         Raises
         ------
         TypeError, ValueError
-            As `known_data`.
+            As `known_of`.
         """
         found = []
         for name, (X, y, likelihood) in self.kinds.items():

@@ -70,6 +70,49 @@ class Reach(IntEnum):
     COUPLED = 2
 
 
+_CORE_NDIMS = (1, 2, 2, 1, 2)  # of the parameters of one unified skew-normal vector
+
+
+def find_observed(model: pm.Model, rv: Any) -> list[graph_sites.Observed]:
+    """Observations of a unified skew-normal variable, where it has no other children.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    rv : TensorVariable
+        A free random variable of it.
+
+    Returns
+    -------
+    list of Observed
+        Each has one of the `LIKELIHOODS`, and its `predictor` is affine in `rv`. Predictions are
+        left out.
+
+    Raises
+    ------
+    NotConjugateError
+        The message names the first thing that is in the way, and the way out.
+    """
+    name = getattr(rv, "name", None)
+    if rv not in model.free_RVs:
+        raise NotConjugateError(f"{name} is not a free random variable of the model.")
+    if not kinds.is_function(rv):
+        raise NotConjugateError(
+            f"{rv.name} is a {graph_sites.distribution_name(rv)} variable; ConjugateStep and "
+            "LinESS sample latent functions made by SkewGP.prior or UnifiedSkewNormal."
+        )
+    parameters = rv.owner.op.dist_params(rv.owner)
+    if rv.type.ndim != 1 or tuple(p.type.ndim for p in parameters) != _CORE_NDIMS:
+        raise NotConjugateError(
+            f"{rv.name} has batch dimensions: its {rv.type.ndim} are too many.",
+            "Make a variable of each vector.",
+        )
+    if model.rvs_to_transforms[rv] is not None:
+        raise NotConjugateError(f"{rv.name} has a transform.", "Leave transform out.")
+    below = {rv: graph_sites.children(model, rv)}
+    return _observed(model, [rv], below, rows_only=True).observed
+
+
 def find_blocks(model: pm.Model) -> list[Block]:
     """Blocks under rows alone, each with a SkewGP variable; no variable is in two of them."""
     free = [rv for rv in model.free_RVs if not graph_sites.is_prediction(model, rv)]
@@ -98,7 +141,7 @@ def block_of(model: pm.Model, rv: Any) -> Block:
     for block in find_blocks(model):
         if rv in block.members:
             return block
-    graph_sites.find_observed(model, rv)
+    find_observed(model, rv)
     raise NotConjugateError(f"{rv.name} belongs to no SkewGP.")  # pragma: no cover
 
 
@@ -149,7 +192,7 @@ def blocks_under_rows_or_sites(model: pm.Model) -> list[Block]:
 def refuse_with_reason(model: pm.Model, rv: Any) -> None:
     """Raise `NotConjugateError` for a function that is in no block; return for one that may be."""
     try:
-        graph_sites.find_observed(model, rv)
+        find_observed(model, rv)
     except graph_sites.NoRowsError as by_rows:
         try:
             site_block_of(model, rv)
@@ -272,7 +315,7 @@ def site_block_of(model: pm.Model, rv: Any) -> Block:
 
 def _is_conjugate(model: pm.Model, rv: Any) -> bool:
     try:
-        graph_sites.find_observed(model, rv)
+        find_observed(model, rv)
     except NotConjugateError:
         return False
     return True
@@ -365,6 +408,8 @@ def _observed(
                 if reach is not Reach.COUPLED:
                     raise
                 sites.append(graph_sites.coupled_sites_of(model, child, used))
+        elif rows_only:
+            rows.append(graph_sites.as_rows(model, child, used))
         elif child not in model.observed_RVs:
             raise NotSitesError(
                 f"{child.name}, which depends on {used[0].name}, is not observed.",
@@ -372,30 +417,25 @@ def _observed(
             )
         else:
             known = graph_sites.recognised(model, child)
-            if known is not None and _are_rows(known, used, mixtures=rows_only):
+            if known and known.rows.mixture is None and known.why_not_rows(used) is None:
                 rows.append(known)
-            elif rows_only:
-                raise NotSitesError(f"{child.name} is no rows in all of its variables.")
-            else:
-                try:
-                    own = graph_sites.sites_of(model, child, used, several=reach > Reach.ONE)
-                except NotSitesError:
-                    if reach is not Reach.COUPLED:
-                        raise
-                    own = graph_sites.coupled_sites_of(model, child, used)
-                sites.append(own)
+                continue
+            try:
+                own = graph_sites.sites_of(model, child, used, several=reach > Reach.ONE)
+            except NotSitesError:
+                if reach is not Reach.COUPLED:
+                    raise
+                own = graph_sites.coupled_sites_of(model, child, used)
+            sites.append(own)
     if not rows and not sites:
-        raise NotSitesError(f"{members[0].name} has no observations.")
+        if rows_only and kids:
+            raise graph_sites.not_observed(members[0], kids[0])
+        raise graph_sites.NoObservationsError(
+            f"{members[0].name} has no observations.",
+            "Its prior is drawn by pm.sample_prior_predictive; data belong into BernoulliProbit.",
+        )
     # Sites of several predictors are the last.
     return Block(members, rows, [], sorted(sites, key=lambda y: y.width > 1), potentials)
-
-
-def _are_rows(y: graph_sites.Observed, used: list[Any], mixtures: bool) -> bool:
-    """Whether an observed variable is rows that are affine in members."""
-    if y.rows.mixture is not None and not mixtures:
-        return False
-    outside = any(graph_sites.outside_predictor(y.rows, x) for x in used)
-    return not outside and affine.why_not_affine(y.rows.predictor, used) is None
 
 
 def _refuse_other_means(model: pm.Model, child: Any, used: list[Any]) -> None:

@@ -1,6 +1,8 @@
 """What is left of a model once its latent functions are integrated out: evidences, and the rest."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +10,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.model.fgraph import fgraph_from_model, model_from_fgraph
 from pymc.pytensorf import toposort_replace
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import UniformRV
 from xarray import DataTree
@@ -29,23 +31,6 @@ from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
 from pymc_skewgp._sun.parameters import SunParameters
 
 # Gaussian variables in which the mean of a process is affine: integrated out together with it.
-
-
-class OwnScale:
-    """Free variables as inputs with their names, in place of PyMC's value variables.
-
-    Attributes
-    ----------
-    rvs_to_values : dict
-    """
-
-    def __init__(self, variables: Sequence[Any]) -> None:
-        self.rvs_to_values = {rv: rv.type(name=rv.name) for rv in variables}
-
-    def replace_rvs_by_values(self, graphs: Sequence[Any]) -> list[Any]:
-        """As ``pm.Model`` has it."""
-        found: list[Any] = clone_replace(list(graphs), self.rvs_to_values)
-        return found
 
 
 def mean_coefficients(
@@ -97,18 +82,6 @@ def _are_coefficients(
     return all(affine.why_not_affine(graph, chosen) is None for graph in means)
 
 
-def with_coefficients(
-    model: pm.Model | OwnScale, coefficients: Sequence[Any], prior: SunParameters, n_latent: int
-) -> SunParameters:
-    """The values of a process, then coefficients of its mean, as one vector of value variables."""
-    mean, *others = model.replace_rvs_by_values(list(prior))
-    # Not from the mean, which coefficients are to be gone from.
-    shape = pt.stack([others[0].shape[0]])
-    about = SunParameters(pt.zeros(shape), *others)
-    process = kinds.Member("", pt.vector(), mean, shape, about, n_latent, is_function=True)
-    return joint_prior([process, *(kinds.as_member(model, rv) for rv in coefficients)])
-
-
 class AffineMean(NamedTuple):
     """A mean k + M b whose coefficients b are Gaussian: graphs of the other variables.
 
@@ -118,12 +91,15 @@ class AffineMean(NamedTuple):
         M.
     mean : TensorVariable, shape (n,)
         With b at its own mean.
+    own : TensorVariable, shape (p,)
+        That of b.
     cov : TensorVariable, shape (p, p)
         Of b.
     """
 
     design: Any
     mean: Any
+    own: Any
     cov: Any
 
 
@@ -132,17 +108,20 @@ def affine_mean(variables: Sequence[Any], coefficients: Sequence[Any], mean: Any
 
     `variables` are all the free ones of the model.
     """
-    known = OwnScale(variables)
-    (graph,) = known.replace_rvs_by_values([mean])
+    # Inputs in place of variables on their own scale, where PyMC's values have transforms.
+    values = {rv: rv.type(name=rv.name) for rv in variables}
+    by_values = partial(clone_replace, replace=values)
+    known: Any = SimpleNamespace(rvs_to_values=values, replace_rvs_by_values=by_values)
+    graph = by_values(mean)
     members = [kinds.as_member(known, rv) for rv in coefficients]
     nothing = SunParameters(*(pt.zeros(0) for _ in SunParameters._fields))
     shape = pt.stack([graph.shape[0]])
     process = kinds.Member("", pt.vector(), graph, shape, nothing, 0, is_function=True)
     design, offset = process.mean_given(members)
     prior = joint_prior(members)
-    back = {value: rv for rv, value in known.rvs_to_values.items()}
-    found = clone_replace([design, offset + design @ prior.mu, prior.scale], back)
-    return AffineMean(*found)
+    back = {value: rv for rv, value in values.items()}
+    found = [design, offset + design @ prior.mu, prior.mu, prior.scale]
+    return AffineMean(*graph_replace(found, back, strict=False))  # clones no random variable
 
 
 # Terms, and sites on their last rows.
@@ -198,12 +177,9 @@ def coefficients_out(
     chosen = mean_coefficients(model, sun.mu, [*centred, *parameters], rest)
     if not chosen:
         return terms_of(sun), chosen
-    n_latent, n = densities.static_n_latent(sun), sun.scale.shape[0]
-    joint = with_coefficients(model, chosen, sun, n_latent or 0)
-    joint = joint._replace(
-        mu=joint.mu[:n], scale=joint.scale[:n, :n], cross_cov=joint.cross_cov[:n]
-    )
-    return terms_of(known_sun(joint, n_latent)), chosen
+    of = affine_mean(model.free_RVs, chosen, sun.mu)
+    whole = sun._replace(mu=of.mean, scale=sun.scale + of.design @ of.cov @ of.design.T)
+    return terms_of(known_sun(whole, densities.static_n_latent(sun))), chosen
 
 
 def _of_marginal(model: pm.Model, rv: Any, sun: SunParameters | None = None) -> Evidence:

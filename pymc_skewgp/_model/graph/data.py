@@ -295,37 +295,6 @@ class KnownData(Known):
         return tuple(slopes)
 
 
-def known_data(
-    X: FloatArray, y: Any, likelihood: Any, weights: ArrayLike | None = None
-) -> KnownData:
-    """Check data under a likelihood, some of whose parameters may be random variables.
-
-    Raises
-    ------
-    TypeError, ValueError
-        What is no likelihood, data that do not fit, random parameters that cannot be learnt.
-    """
-    likelihood = as_likelihood(likelihood)
-    as_derivative(likelihood.derivative, X.shape[1])
-    random, known = likelihood.graphs, _with_numbers(likelihood, y)
-    data = known.as_data(y, X.shape[0])
-    if known.has_data:
-        for name, censored in (("lower", np.isneginf), ("upper", np.isposinf)):
-            if name in random and not censored(data).any():
-                sign = "-" if name == "lower" else ""
-                raise ValueError(
-                    f"{name} of {type(likelihood).__name__} is a random variable, so that no y can "
-                    f"equal it: mark values that are censored there by {sign}np.inf in y. There "
-                    "are none."
-                )
-    if isinstance(known, MultinomialProbit):  # a part of the data may lack a class
-        known = replace(known, n_classes=known.n_functions(data))
-    own = DataSet("", X, data, known)
-    return KnownData(
-        X, data, known, random, None if weights is None else own.weighted(weights).weights
-    )
-
-
 def _with_numbers(likelihood: Likelihood, y: Any) -> Any:
     """`likelihood` with numbers that would do in place of random ones."""
     numbers, random = dict[str, Any](), likelihood.graphs
@@ -555,9 +524,10 @@ def known_of(
     Raises
     ------
     TypeError, ValueError
-        As `known_data`; weights under a function that gives a distribution.
+        What is no likelihood, data that do not fit, random parameters that cannot be learnt, and
+        weights under a function that gives a distribution.
     """
-    if _is_distribution(likelihood):
+    if is_distribution(likelihood):
         if weights is not None:
             raise ValueError(
                 "weights go with the likelihoods of pymc_skewgp.likelihoods: under a function that "
@@ -565,20 +535,36 @@ def known_of(
             )
         return _of_distribution(X, y, likelihood, model)
     known = as_likelihood(likelihood)
-    if not isinstance(known, factors.SiteLikelihood):
-        return known_data(X, y, likelihood, weights)
-    if weights is not None:
+    of_sites = isinstance(known, factors.SiteLikelihood)
+    as_derivative(known.derivative, X.shape[1])
+    if of_sites and weights is not None:
         known = Weighted(known, weights)
-    numbers = _with_numbers(known, y)
-    return KnownSites(X, numbers.as_data(y, X.shape[0]), numbers, known.graphs)
+    random, numbers = known.graphs, _with_numbers(known, y)
+    data = numbers.as_data(y, X.shape[0])
+    if of_sites:
+        return KnownSites(X, data, numbers, random)
+    for name, censored in (("lower", np.isneginf), ("upper", np.isposinf)):
+        if numbers.has_data and name in random and not censored(data).any():
+            sign = "-" if name == "lower" else ""
+            raise ValueError(
+                f"{name} of {type(known).__name__} is a random variable, so that no y can "
+                f"equal it: mark values that are censored there by {sign}np.inf in y. There "
+                "are none."
+            )
+    if isinstance(numbers, MultinomialProbit):  # a part of the data may lack a class
+        numbers = replace(numbers, n_classes=numbers.n_functions(data))
+    own = DataSet("", X, data, numbers)
+    counts = None if weights is None else own.weighted(weights).weights
+    return KnownData(X, data, numbers, random, counts)
 
 
 def is_of_sites(likelihood: Any) -> bool:
     """Whether `known_of` makes `KnownSites` of data under it."""
-    return isinstance(likelihood, factors.SiteLikelihood) or _is_distribution(likelihood)
+    return isinstance(likelihood, factors.SiteLikelihood) or is_distribution(likelihood)
 
 
-def _is_distribution(likelihood: Any) -> bool:
+def is_distribution(likelihood: Any) -> bool:
+    """Whether it is a function that gives a PyMC distribution."""
     return callable(likelihood) and not isinstance(likelihood, type | Likelihood)
 
 

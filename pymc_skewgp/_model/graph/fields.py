@@ -18,17 +18,14 @@ import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.multivariate import ICARRV
 from pytensor.graph.replace import clone_replace, vectorize_graph
-from pytensor.graph.traversal import graph_inputs, io_toposort
-from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar.basic import Add, Clip, ScalarMaximum, ScalarMinimum, Sign, Sub
-from pytensor.tensor.shape import Shape, Shape_i
 
 from pymc_skewgp._gaussian.sparse import FieldPattern
 from pymc_skewgp._gaussian.weights import IntArray
+from pymc_skewgp._model.graph import affine
 from pymc_skewgp._model.graph import members as kinds
 from pymc_skewgp._model.graph.analysis import BlockGraph
 from pymc_skewgp._model.graph.data import NoisyRows, row_terms
-from pymc_skewgp._model.graph.initial_point import initial_point
+from pymc_skewgp._model.graph.initial_point import initial_point, inputs_at_start
 from pymc_skewgp._model.graph.sites import ObservedSites
 from pymc_skewgp._model.ops.plain_mode import in_double, plain_function
 from pymc_skewgp._posterior.site_evidence import FieldTerms
@@ -47,8 +44,6 @@ _PARTS, _TIMES, _ROUND_OFF = 64, 8, 1e-7
 # Share of rows alone in their part, below which they have too many entries: with 13 it is .3.
 _CLEAR = 0.2
 _SPREADS, _SEED = (0.3, 0.03, 0.003, 0.0), 0
-# Scalar operations of which the derivative is 0 in some places and not in others.
-_SWITCHES = (ScalarMaximum, ScalarMinimum, Clip, Sign)
 
 # From z of shape (k, d) what is linear in it, shape (k, m).
 Linear = Callable[[FloatArray], FloatArray]
@@ -117,7 +112,12 @@ def field_terms(
     log_prior, eta = clone_replace([log_prior, eta], pieces)
     slope = pt.grad(log_prior, z)
     singles = np.concatenate([np.full(n, n <= _FEW) for n in sizes])
-    found = None if _may_switch(model, [eta, slope], z) else _pattern(model, z, eta, slope, singles)
+    # Entries that are 0 at hyperparameters, as before a change point, are to be so everywhere.
+    entries = [
+        pt.grad((pt.vector() * x).sum(), z, disconnected_inputs="ignore") for x in (eta, slope)
+    ]
+    same = affine.is_analytic(entries, model.value_vars)
+    found = _pattern(model, z, eta, slope, singles) if same else None
     if found is None or not _pays(*found, d):
         return None
     of_design, of_precision = found
@@ -192,41 +192,14 @@ def _may_be_sparse(model: pm.Model, block: BlockGraph, rows: Sequence[NoisyRows]
 
 def _may_bend(model: pm.Model, y: ObservedSites) -> bool:
     """Whether log probabilities are seen not to be concave."""
-    used = set(graph_inputs([y.log_prob, y.a]))
-    inputs = [value for value in model.value_vars if value in used]
-    point = initial_point(model) if inputs else {}
-    size = plain_function(inputs, y.a)(*(point[x.name] for x in inputs)).size
+    inputs, start = inputs_at_start(model, [y.log_prob, y.a])
+    size = plain_function(inputs, y.a)(*start).size
     function = plain_function([*inputs, y.eta], y.log_prob)
     with np.errstate(all="ignore"):
-        given = [point[x.name] for x in inputs]
-        logs = np.stack([function(*given, np.full(size, x)) for x in _LOOKED])
+        logs = np.stack([function(*start, np.full(size, x)) for x in _LOOKED])
         bend = np.diff(logs, n=2, axis=0)
         scale = np.abs(logs[:-2]) + np.abs(logs[1:-1]) + np.abs(logs[2:])
     return bool((bend > 1e-12 * scale).any())
-
-
-def _may_switch(model: pm.Model, graphs: Sequence[Any], z: Any) -> bool:
-    """Whether what z is multiplied by may be 0 at some hyperparameters, as before a change point.
-
-    Also where its entries are picked by these.
-    """
-    moved, along = set[Any](model.value_vars), {z}
-    switched = {x for x in moved if x.dtype[:5] != "float"}
-    for node in io_toposort(list(graph_inputs(graphs)), list(graphs)):
-        if isinstance(node.op, Shape | Shape_i):
-            continue
-        inputs = node.inputs[:1] if isinstance(node.op, CheckAndRaise) else node.inputs
-        scalar = getattr(node.op, "scalar_op", None)
-        if not along.isdisjoint(inputs):
-            along.update(node.outputs)
-            if not (isinstance(scalar, Add | Sub) or switched.isdisjoint(inputs)):
-                return True
-        elif not moved.isdisjoint(inputs):
-            moved.update(node.outputs)
-            picks = isinstance(scalar, _SWITCHES) or node.outputs[0].dtype[:5] != "float"
-            if picks or not switched.isdisjoint(inputs):
-                switched.update(node.outputs)
-    return False
 
 
 def _at_seeds(graph: Any, z: Any, seeds: FloatArray) -> Any:
@@ -241,10 +214,8 @@ def _pattern(
     model: pm.Model, z: Any, eta: Any, slope: Any, singles: Any
 ) -> tuple[IntArray, IntArray] | None:
     """Places of the entries of A and of Q; None where some rows have many."""
-    used = set(graph_inputs([eta, slope]))
-    inputs = [value for value in model.value_vars if value in used]
-    rng, start = np.random.default_rng(_SEED), initial_point(model) if inputs else {}
-    at = [start[x.name] for x in inputs]
+    inputs, at = inputs_at_start(model, [eta, slope])
+    rng = np.random.default_rng(_SEED)
     functions = [plain_function([*inputs, z], graph) for graph in (eta, slope)]
     for spread in _SPREADS:
         given = [x + spread * rng.normal(size=x.shape) for x in at]

@@ -20,7 +20,7 @@ from pymc_skewgp._model.gp.site_functions import SiteFunctions
 from pymc_skewgp._model.graph import affine, fields, likelihoods, members
 from pymc_skewgp._model.graph import data as of_data
 from pymc_skewgp._model.graph.analysis import BlockGraph
-from pymc_skewgp._model.graph.initial_point import initial_point
+from pymc_skewgp._model.graph.initial_point import initial_point, inputs_at_start
 from pymc_skewgp._model.graph.sites import Observed, ObservedSites
 from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function
 from pymc_skewgp._observations.observations import DistinctRows, distinct_rows
@@ -97,17 +97,15 @@ def _looked_at(
 ) -> tuple[FloatArray | None, DistinctRows | None]:
     """A where it is known, and kinds of its equal rows where all of these are points."""
     graphs = [terms.factor, terms.value]
-    used = set(graph_inputs(graphs))
-    inputs = [value for value in model.value_vars if value in used]
+    inputs, start = inputs_at_start(model, graphs)
     function = plain_function(inputs, graphs)
-    start = initial_point(model) if inputs else {}
     rng, found = np.random.default_rng(_SEED), []
     # Of rows that a switch makes equal at one point nothing is known at another.
     by_points = affine.is_analytic([terms.factor], inputs)
     for _ in range(_POINTS if inputs else 1):
-        A, value = function(*(start[x.name] for x in inputs))
+        A, value = function(*start)
         found.append(np.ascontiguousarray(A, dtype=np.float64))
-        start = {name: x + _SPREAD * rng.normal(size=np.shape(x)) for name, x in start.items()}
+        start = [x + _SPREAD * rng.normal(size=x.shape) for x in start]
         finite = np.isfinite(value).all() and np.isfinite(A).all()
         if any(x.type.dtype != "float64" for x in inputs) or not (finite and by_points):
             value = value[:0]
@@ -244,12 +242,10 @@ def _flat_spread(model: pm.Model, block: BlockGraph, design: Any, stiff: Any) ->
     largest value along each direction, so that collinear columns do no harm. `stiff`, (p, p), or
     None: their precision under potentials, beside which round-off allows for less.
     """
-    point = initial_point(model)
     found = [design, *(y.rows.value for y in block.observed if y.rows.value is not None)]
     found = [pt.zeros((1, 1)) if stiff is None else stiff, *found]
-    used = set(graph_inputs(found))
-    inputs = [value for value in model.value_vars if value in used]
-    precision, columns, *data = plain_function(inputs, found)(*(point[x.name] for x in inputs))
+    inputs, start = inputs_at_start(model, found)
+    precision, columns, *data = plain_function(inputs, found)(*start)
     if not np.isfinite(columns).all():
         names = " and ".join(x.name for x in block.members if x.is_flat)
         raise ValueError(
@@ -266,7 +262,7 @@ def _flat_spread(model: pm.Model, block: BlockGraph, design: Any, stiff: Any) ->
     is_constant = set(model.value_vars).isdisjoint(graph_inputs([design]))
     if is_constant and not bounded.all() and stiff is None:
         loose = (np.abs(turned[~bounded]) > np.sqrt(_COLLINEAR)).any(axis=0)
-        _refuse_unbounded(block, point, loose, int(bounded.sum()))
+        _refuse_unbounded(model, block, loose, int(bounded.sum()))
     stiffness = np.abs(precision / np.outer(length, length)).max() * size**2
     flat = min(_FLAT, np.sqrt(_ROUND_OFF / max(stiffness, 1e-300)))
     spread: FloatArray = (turned.T / np.where(bounded, sizes, 1.0)) * flat * size
@@ -274,8 +270,9 @@ def _flat_spread(model: pm.Model, block: BlockGraph, design: Any, stiff: Any) ->
 
 
 def _refuse_unbounded(
-    block: BlockGraph, point: dict[str, Any], loose: NDArray[np.bool_], rank: int
+    model: pm.Model, block: BlockGraph, loose: NDArray[np.bool_], rank: int
 ) -> None:
+    point = initial_point(model)
     flat = [(x.name, np.shape(point[x.value.name])) for x in block.members if x.is_flat]
     labels = [label for name, shape in flat for label in members.labels_of(name, shape)]
     names = listed([label for label, own in zip(labels, loose, strict=True) if own])

@@ -1,6 +1,6 @@
 """Where a model begins, by one function for all models that are alike."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_expression
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import graph_inputs
 
 from pymc_skewgp._model.ops.plain_mode import plain_function
 
@@ -44,3 +45,11 @@ def initial_point(
     own = [model.rvs_to_values[rv] if transformed else rv for rv in model.free_RVs]
     found = plain_function(list(inputs.values()), values)(*numbers.values())
     return {x.name: np.asarray(value) for x, value in zip(own, found, strict=True)}
+
+
+def inputs_at_start(model: pm.Model, graphs: Sequence[Any]) -> tuple[list[Any], list[NDArray[Any]]]:
+    """Value variables that graphs depend on, and what they are where the model begins."""
+    used = set(graph_inputs(graphs))
+    inputs = [x for x in model.value_vars if x in used]
+    point = initial_point(model) if inputs else {}
+    return inputs, [point[x.name] for x in inputs]

@@ -29,7 +29,7 @@ from scipy.sparse.csgraph import connected_components
 from pymc_skewgp._errors import UnnormalizedPriorWarning, warn
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.graph import affine
-from pymc_skewgp._model.graph.initial_point import initial_point
+from pymc_skewgp._model.graph.initial_point import initial_point, inputs_at_start
 from pymc_skewgp._model.graph.likelihoods import block_diagonal, required_of, symmetric
 from pymc_skewgp._model.ops.densities import CARLogDet, sun_of_process
 from pymc_skewgp._model.ops.plain_mode import PLAIN, as_real, in_double, plain_function
@@ -185,12 +185,10 @@ def has_constant_integral(model: pm.Model, rv: Any, above: Sequence[Any]) -> boo
     values = [model.rvs_to_values[x] for x in [rv, *above]]
     origins = [pt.as_tensor(np.zeros_like(point[x.name])) for x in values]
     found = quadratic_in(own, values, origins)
-    used = set(graph_inputs([found.slope, found.precision]))
-    inputs = [x for x in model.value_vars if x in used]
+    inputs, near = inputs_at_start(model, [found.slope, found.precision])
     function = plain_function(inputs, [found.slope, found.precision])
     k = point[values[0].name].size
     rng = np.random.default_rng(_SEED)
-    near = [point[x.name] for x in inputs]
     near = [x if x.dtype.kind != "f" else x + _SPREAD * rng.normal(size=x.shape) for x in near]
     try:
         slope, precision = function(*near)

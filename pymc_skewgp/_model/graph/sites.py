@@ -23,20 +23,18 @@ from pytensor.graph.utils import MethodNotDefined
 from pytensor.tensor.random.basic import BernoulliRV
 
 from pymc_skewgp._errors import NotConjugateError, NotSitesError
-from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormalRV
 from pymc_skewgp._model.gp.functions import is_random
 from pymc_skewgp._model.graph import affine, entrywise, likelihoods
-from pymc_skewgp._model.graph.initial_point import initial_point
+from pymc_skewgp._model.graph.initial_point import inputs_at_start
 from pymc_skewgp._model.graph.members import first_quadratic, known_shape, log_density_of
 from pymc_skewgp._model.ops.plain_mode import in_double, plain_function
 
 # Observations of a SkewGP variable, and what in a model is in the way of an exact step.
 
-_CORE_NDIMS = (1, 2, 2, 1, 2)  # of the parameters of one unified skew-normal vector
 _REPARAMETERIZE = "Make {} with SkewGP.prior(..., reparameterize=True), which NUTS samples well."
 
 
-class NoObservationsError(NotConjugateError):
+class NoObservationsError(NotConjugateError, NotSitesError):
     """A variable stands alone: a distribution to sample, whose posterior nothing shapes."""
 
 
@@ -69,56 +67,20 @@ class Observed(NamedTuple):
     a: Any = None
     predictor: Any = None
 
-
-def find_observed(model: pm.Model, rv: Any) -> list[Observed]:
-    """Observations of a unified skew-normal variable, where it has no other children.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    rv : TensorVariable
-        A free random variable of it.
-
-    Returns
-    -------
-    list of Observed
-        Each has one of the `LIKELIHOODS`, and its `predictor` is affine in `rv`. Predictions are
-        left out.
-
-    Raises
-    ------
-    NotConjugateError
-        The message names the first thing that is in the way, and the way out.
-    """
-    name = getattr(rv, "name", None)
-    if rv not in model.free_RVs:
-        raise NotConjugateError(f"{name} is not a free random variable of the model.")
-    if not isinstance(rv.owner.op, UnifiedSkewNormalRV):
-        raise NotConjugateError(
-            f"{rv.name} is a {distribution_name(rv)} variable; ConjugateStep and LinESS sample "
-            "latent functions made by SkewGP.prior or UnifiedSkewNormal."
+    def why_not_rows(self, used: Sequence[Any]) -> str | None:
+        """What keeps it from being rows that are affine in variables; None where it is."""
+        rest = [x for x in self.rows.graphs if x is not self.rows.predictor]
+        for rv in used:
+            if affine.uses_values(rest, rv, []):
+                what = "noise, lapses" if self.rows.mixture else "noise"
+                return f"the {what} or the limits of {self.name} depend on {rv.name}."
+        operation = affine.why_not_affine(self.rows.predictor, used)
+        if operation is None:
+            return None
+        return (
+            f"the {self.likelihood.name} predictor of {self.name} is not known to be affine in "
+            f"{' and '.join(rv.name for rv in used)}: {operation} is in between."
         )
-    parameters = rv.owner.op.dist_params(rv.owner)
-    if rv.type.ndim != 1 or tuple(p.type.ndim for p in parameters) != _CORE_NDIMS:
-        raise NotConjugateError(
-            f"{rv.name} has batch dimensions: its {rv.type.ndim} are too many.",
-            "Make a variable of each vector.",
-        )
-    if model.rvs_to_transforms[rv] is not None:
-        raise NotConjugateError(f"{rv.name} has a transform.", "Leave transform out.")
-    found = []
-    below = children(model, rv)
-    for other in below:
-        if not is_prediction(model, other):
-            found.append(_observed_as_rows(model, rv, other))
-    if not found and below:
-        raise _not_observed(rv, below[0])
-    if not found:
-        raise NoObservationsError(
-            f"{name} has no observations.",
-            "Its prior is drawn by pm.sample_prior_predictive; data belong into BernoulliProbit.",
-        )
-    return found
 
 
 def distribution_name(variable: Any) -> str:
@@ -130,27 +92,25 @@ def distribution_name(variable: Any) -> str:
     return name
 
 
-def _observed_as_rows(model: pm.Model, rv: Any, other: Any) -> Observed:
-    """A variable that depends on `rv` as an observed one with a known likelihood."""
-    otherwise = _REPARAMETERIZE.format(rv.name)
+def as_rows(model: pm.Model, other: Any, used: Sequence[Any]) -> Observed:
+    """A variable, or potential, that depends on `used` as an observed one that is rows of them.
+
+    Raises
+    ------
+    NotConjugateError
+        The message names what is in the way, and the way out.
+    """
+    name = " and ".join(rv.name for rv in used)
+    otherwise = _REPARAMETERIZE.format(name)
     if other in model.potentials:
-        raise NotConjugateError(f"the potential {other.name} depends on {rv.name}.", otherwise)
+        raise NotConjugateError(f"the potential {other.name} depends on {name}.", otherwise)
     if other in model.free_RVs:
-        raise _not_observed(rv, other)
+        raise not_observed(used[0], other)
     found = recognised(model, other)
     if found is not None:
-        if outside_predictor(found.rows, rv):
-            what = "noise, lapses" if found.rows.mixture else "noise"
-            raise NotConjugateError(
-                f"the {what} or the limits of {other.name} depend on {rv.name}.", otherwise
-            )
-        operation = affine.why_not_affine(found.rows.predictor, [rv])
-        if operation is not None:
-            raise NotConjugateError(
-                f"the {found.likelihood.name} predictor of {other.name} is not known to be affine "
-                f"in {rv.name}: {operation} is in between.",
-                otherwise,
-            )
+        reason = found.why_not_rows(used)
+        if reason is not None:
+            raise NotConjugateError(reason, otherwise)
         return found
     remedy = f"For labels 0 and 1 use BernoulliProbit. For other data: {otherwise}"
     if isinstance(other.owner.op, PartialObservedRV):
@@ -158,13 +118,14 @@ def _observed_as_rows(model: pm.Model, rv: Any, other: Any) -> Observed:
     link = " without the probit link" if isinstance(other.owner.op, BernoulliRV) else ""
     known = ", ".join(x.variables for x in likelihoods.LIKELIHOODS)
     raise NoRowsError(
-        f"{other.name}, which depends on {rv.name}, is {distribution_name(other)}{link}; the "
-        f"exact step is for predictors affine in {rv.name} under one of these: {known}.",
+        f"{other.name}, which depends on {name}, is {distribution_name(other)}{link}; the "
+        f"exact step is for predictors affine in {name} under one of these: {known}.",
         remedy,
     )
 
 
-def _not_observed(rv: Any, other: Any) -> NotConjugateError:
+def not_observed(rv: Any, other: Any) -> NotConjugateError:
+    """That a variable which depends on `rv` is in the way of rows."""
     return NotConjugateError(
         f"{other.name}, which depends on {rv.name}, is not observed.",
         "Where it is a prediction, add it to the model after pm.sample, for "
@@ -219,12 +180,6 @@ def recognised(model: pm.Model, other: Any) -> Observed | None:
         return None
     likelihood, rows = found
     return Observed(other.name, likelihood, rows.mapped(in_double), values)
-
-
-def outside_predictor(rows: likelihoods.RowGraphs, rv: Any) -> bool:
-    """Whether a variable enters the noise or the limits of rows."""
-    rest = [x for x in rows.graphs if x is not rows.predictor]
-    return affine.uses_values(rest, rv, [])
 
 
 _REMEDY = "Leave it to NUTS, with SkewGP.prior(..., reparameterize=True)."
@@ -517,9 +472,8 @@ def _columns(model: pm.Model, matrix: Any, axis: int) -> list[Any]:
     """Along an axis of the length that it has where the model begins."""
     n = matrix.type.shape[axis]
     if n is None:
-        length, point = matrix.shape[axis], initial_point(model)
-        inputs = [x for x in model.value_vars if x in set(graph_inputs([length]))]
-        n = int(plain_function(inputs, length)(*(point[x.name] for x in inputs)))
+        inputs, start = inputs_at_start(model, [matrix.shape[axis]])
+        n = int(plain_function(inputs, matrix.shape[axis])(*start))
     return [matrix[..., i] if axis == -1 else matrix[i] for i in range(n)]
 
 

@@ -229,7 +229,7 @@ def can_be_sampled_exactly(rv: Any, has_grad: bool) -> bool:
         for block in own:
             if block.sites and (error := why_slow(asked.model, block, rv)) is not None:
                 if not error.remedy:  # rows may say what to do
-                    graph_sites.find_observed(asked.model, rv)
+                    analysis.find_observed(asked.model, rv)
                 raise error
         if not own:
             analysis.refuse_with_reason(asked.model, rv)

@@ -26,7 +26,7 @@ from pymc_skewgp._gaussian.weights import chain_relative_ess
 from pymc_skewgp._mcmc.site_chain import ConjugateInfo, IndependenceMove
 from pymc_skewgp._mcmc.slices import LinESSMove
 from pymc_skewgp._model.graph import analysis
-from pymc_skewgp._model.graph.sites import distribution_name, find_observed
+from pymc_skewgp._model.graph.sites import distribution_name
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._model.steps import competence as moves
 from pymc_skewgp._model.steps.block_move import BlockMove, Kernel, Point
@@ -283,7 +283,7 @@ def _chosen_blocks(
 def _refuse(model: pm.Model, rv: Any, kernel: Kernel) -> None:
     if kernel.under_sites:
         analysis.refuse_with_reason(model, rv)
-    find_observed(model, rv)
+    analysis.find_observed(model, rv)
     raise _errors.NotConjugateError(f"{rv.name} is a {distribution_name(rv)} variable of no block.")
 
 

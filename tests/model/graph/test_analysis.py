@@ -16,7 +16,7 @@ from step_models import X, Y, analyse, prior, sun_arguments
 from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.distributions.probit import BernoulliProbit
 from pymc_skewgp._model.distributions.unified_skew_normal import UnifiedSkewNormal
-from pymc_skewgp._model.graph.sites import find_observed
+from pymc_skewgp._model.graph.analysis import find_observed
 from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._sun.parameters import SunParameters
 

@@ -8,8 +8,8 @@ from step_models import X, analyse, prior, rows
 
 from pymc_skewgp._errors import NotConjugateError
 from pymc_skewgp._model.distributions.probit import ChoiceProbit, PreferenceProbit
+from pymc_skewgp._model.graph.analysis import find_observed
 from pymc_skewgp._model.graph.likelihoods import link_of
-from pymc_skewgp._model.graph.sites import find_observed
 
 pytestmark = pytest.mark.usefixtures("in_python")
 

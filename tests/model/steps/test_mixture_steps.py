@@ -15,7 +15,7 @@ from step_models import X, prior, rows, sample, walk
 
 import pymc_skewgp as sg
 from pymc_skewgp._errors import NotConjugateError
-from pymc_skewgp._model.graph.sites import find_observed
+from pymc_skewgp._model.graph.analysis import find_observed
 from pymc_skewgp._model.steps.sun_step import ConjugateStep, LinESS
 
 pytestmark = pytest.mark.usefixtures("in_python")
