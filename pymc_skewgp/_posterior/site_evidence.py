@@ -7,21 +7,15 @@ the last rows of G being those of the sites' predictors. EP's evidence is statio
 t, so that only explicit dependence counts. That does not hold where p is not log-concave and would
 add to a cavity's variance: EP cuts t there (`ep_gradient`), and its gradient is not quite that of
 its value. Of the exact one, on which t has no bearing, log Z is that of N(0, G) times t plus
-log E(W), W being p over t and the mean over EP's Gaussian q, and by Gaussian integration by parts
-the derivatives of the second term in mean and covariance of q are
+log E(W), W being p over t and the mean over EP's Gaussian q = N(m, S), and by Gaussian integration
+by parts the derivatives of the second term in mean and covariance of q are
 
-.. math:: \mathrm E(g \mid y), \qquad
-    \tfrac12 \mathrm E\{g g^\top + \mathrm{diag}(h) \mid y\}
+.. math:: \mathrm E(g \mid y), \qquad \tfrac12 S^{-1} \mathrm E\{(e - m)\, g^\top \mid y\}
 
-with g and h the slopes of log p less those of log t, small where q is near. These means are over
-the same weighted draws as the evidence. Where g jumps, h has a delta there that no draw meets; its
-mean is then that of g alone, by Stein's identity with the mean m and covariance S of q,
-
-.. math:: \mathrm E(h_i \mid y) = \frac{\mathrm E\{(e_i - m_i)\, g_i \mid y\}
-    - \sum_k S_{ik} \mathrm E(g_i g_k \mid y)}{S_{ii}}.
-
-Where there are several modes no one Gaussian is near: t is then a sum over sites of EP and of the
-modes, and each of its terms an expectation over a Gaussian of its own; h is a matrix.
+with g the slopes of log p less those of log t, small where q is near; where they jump nothing
+changes. These means are over the same weighted draws as the evidence. Where there are several modes
+no one Gaussian is near: t is then a sum over sites of EP and of the modes, and each of its terms an
+expectation over a Gaussian of its own.
 
 A derivative in a parameter of p is the mean of that of log p, each draw weighted so that the same
 identities hold for the moments of the predictors.
@@ -33,7 +27,7 @@ from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import qr, solve_triangular
+from scipy.linalg import pinv, qr, solve_triangular
 from scipy.special import softmax
 
 from pymc_skewgp._gaussian import coordinate_gaussian as cg
@@ -261,80 +255,36 @@ class _Exact(NamedTuple):
     second: FloatArray
 
 
-class _Reference(NamedTuple):
-    """Gaussian sites, with what N(0, G) times these is."""
-
-    tau: FloatArray
-    nu: FloatArray
-    mean: FloatArray
-    weights: FloatArray
-    precision: FloatArray
-    share: FloatArray  # of each draw, among all references
-
-    def slopes(self, e: FloatArray) -> FloatArray:
-        """Of the log of the sites."""
-        return self.nu - self.tau * e
-
-
-def _references(
-    matrix: FloatArray, pairs: SiteDraws, c: FloatArray, e: FloatArray
-) -> list[_Reference]:
-    """EP's sites, and those about the modes where there are several."""
-    proposal, ep = pairs.sampler.proposal, pairs.ep
-    modes = proposal.modes if isinstance(proposal, ModePairs) else ()
-    sites = [(ep.tau, ep.nu), *((mode.tau, mode.nu) for mode in modes)]
-    shares = np.ones((1, c.shape[0]))
-    if modes:
-        logs = [cg.coordinate_gaussian(pairs.density.factor, *x).log_over_prior(c.T) for x in sites]
-        shares = softmax(np.array(logs), axis=0)
-    found = []
-    for (tau, nu), share in zip(sites, shares, strict=True):
-        precision = pairs.cov.site_precision(tau)
-        weights = nu - precision @ (matrix @ nu)
-        found.append(_Reference(tau, nu, matrix @ weights, weights, precision, share))
-    return found
-
-
 def _exact_slopes(
-    matrix: FloatArray, pairs: SiteDraws, sites: SitesGiven, draws: FloatArray, weights: FloatArray
+    matrix: FloatArray, pairs: SiteDraws, sites: SitesGiven, c: FloatArray, weights: FloatArray
 ) -> _Exact:
-    """By weighted draws of the coordinates."""
-    e = draws @ pairs.density.factor.T
-    eta = pairs.density.offset + e
-    references = _references(matrix, pairs, draws, e)
-    slopes, curvatures = sites.slopes(eta)
-    shared = np.sum([own.share[:, None] * own.slopes(e) for own in references], axis=0)
-    slopes -= shared
-    kinked = np.flatnonzero(sites.kinked(eta))
+    """By weighted draws of the coordinates, shape (N, r)."""
+    proposal, ep, factor = pairs.sampler.proposal, pairs.ep, pairs.density.factor
+    modes = proposal.modes if isinstance(proposal, ModePairs) else ()
+    known = [(ep.tau, ep.nu), *((mode.tau, mode.nu) for mode in modes)]
+    gaussians = [cg.coordinate_gaussian(factor, *own) for own in known]
+    # Of each draw among the Gaussians.
+    shares = softmax(np.array([x.log_over_prior(c.T) for x in gaussians]), axis=0)
+    e, back = c @ factor.T, pinv(factor)
+    slopes = sites.gradient(pairs.density.offset + e)
+    for (tau, nu), share in zip(known, shares, strict=True):
+        slopes = slopes - share[:, None] * (nu - tau * e)
     found = []
-    for own in references:
-        part = weights * own.share
-        mass, moved = part.sum(), part @ slopes
-        curved = slopes.T @ (part[:, None] * slopes)
-        smooth = curved.diagonal()[kinked]
-        # The mean second derivatives of the log of the sites over the sum of the references.
-        bends = part @ curvatures + sum((part @ one.share) * one.tau for one in references)
-        curved[np.diag_indices_from(curved)] += bends
-        if len(references) > 1:
-            curved += shared.T @ (part[:, None] * shared)
-            for one in references:
-                curved -= one.slopes(e).T @ ((part * one.share)[:, None] * one.slopes(e))
-        kept = -(own.precision @ matrix)
+    for (tau, nu), gaussian, share in zip(known, gaussians, shares, strict=True):
+        part = weights * share
+        precision, mass = pairs.cov.site_precision(tau), part.sum()
+        pull = nu - precision @ (matrix @ nu)
+        kept = -(precision @ matrix)
         kept[np.diag_indices_from(kept)] += 1.0
-        variance = np.einsum("ij,ji->i", matrix, kept)
-        if kinked.size:
-            alone = part @ ((e - own.mean) * slopes)[:, kinked]
-            rest = curved[kinked]
-            rest[np.arange(kinked.size), kinked] = smooth
-            alone -= np.einsum("ik,ik->i", matrix[kinked] @ kept, rest)
-            curved[kinked, kinked] = smooth + alone / variance[kinked]
-        pulled, carried = kept @ moved, kept @ curved @ kept.T
-        first, off = matrix @ pulled, own.mean - pairs.ep.mean
-        second = np.einsum("ij,ji->i", matrix @ carried, matrix)
-        second += mass * (variance + off**2) + 2.0 * off * first
-        carried -= mass * own.precision
-        carried += np.outer(mass * own.weights + 2.0 * pulled, own.weights)
-        found.append((mass * own.weights + pulled, carried, first + mass * off, second))
+        spread, off = matrix @ kept, matrix @ pull - ep.mean
+        pulled = kept @ (part @ slopes)
+        shared = (part[:, None] * slopes).T @ (c - gaussian.mean)
+        first = matrix @ pulled
+        second = np.einsum("ij,ji->i", spread, shared @ factor.T) + 2.0 * off * first
+        second += mass * (spread.diagonal() + off**2)
+        carried = kept @ shared @ back - mass * precision
+        carried += np.outer(mass * pull + 2.0 * pulled, pull)
+        found.append((mass * pull + pulled, carried, first + mass * off, second))
     mean, in_cov, *moments = (reduce(np.add, x) for x in zip(*found, strict=True))
     return _Exact(mean, 0.5 * linalg.symmetric(in_cov), *moments)
 
