@@ -372,14 +372,21 @@ class FiniteRankValues(FiniteRankFit):
         self, regression: Regression, joint: FloatArray | None
     ) -> tuple[Regression, FloatArray | None]:
         """Over the coordinates."""
-        gaussian = self.ep.gaussian
-        spread = gaussian.spread.T @ regression.solved
-        found = regression._replace(
-            centre=regression.centre + gaussian.mean @ regression.solved,
-            variance=regression.variance + np.einsum("ij,ij->j", spread, spread),
-            solved=np.zeros((0, regression.centre.size)),
-        )
-        return found, None if joint is None else joint + spread.T @ spread
+        solved, t, variance = regression.solved, regression.centre.size, regression.variance.copy()
+        size = t if joint is not None else _SOLVED
+        for own in (slice(start, start + size) for start in range(0, t, size)):
+            some, moved = self._moved(solved[:, own])
+            variance[own] += np.einsum("ij,ij->j", some, moved)
+            if joint is not None:
+                joint = joint + some.T @ moved
+        centre = regression.centre + solved.T @ self.ep.gaussian.mean
+        nothing = np.zeros((0, t))
+        return regression._replace(centre=centre, variance=variance, solved=nothing), joint
+
+    def _moved(self, columns: Any) -> tuple[FloatArray, FloatArray]:
+        """Two arrays whose product is that of columns with the covariance of the coordinates."""
+        half = self.ep.gaussian.spread.T @ columns
+        return half, half
 
     def _here(self, joint: bool, group: int) -> Regression:
         """Of f at the inputs of the data: given c, and what rows say of e there."""
@@ -481,22 +488,10 @@ class VecchiaFit(FiniteRankFit):
 class VecchiaValues(VecchiaFit, FiniteRankValues):
     """As `VecchiaFit`, of data for which `are_values` holds."""
 
-    def averaged(
-        self, regression: Regression, joint: FloatArray | None
-    ) -> tuple[Regression, FloatArray | None]:
-        """Over the coordinates."""
-        gaussian, solved = self.ep.gaussian, sparse.csc_array(regression.solved)
-        t, variance = regression.centre.size, regression.variance.copy()
-        size = t if joint is not None else _SOLVED
-        for start in range(0, t, size):
-            some = solved[:, start : start + size]
-            moved = gaussian.spread.solve(some.toarray())
-            variance[start : start + size] += some.multiply(moved).sum(axis=0)
-            if joint is not None:
-                joint = joint + some.T @ moved
-        centre = regression.centre + solved.T @ gaussian.mean
-        nothing = np.zeros((0, t))
-        return regression._replace(centre=centre, variance=variance, solved=nothing), joint
+    def _moved(self, columns: Any) -> tuple[FloatArray, FloatArray]:
+        """See `FiniteRankValues`."""
+        some = columns.toarray()
+        return some, self.ep.gaussian.spread.solve(some)
 
 
 def finite_rank_fit(prior: Prior, features: Features, sets: tuple[DataSet, ...]) -> FiniteRankFit:

@@ -22,7 +22,7 @@ identities hold for the moments of the predictors.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ from pymc_skewgp._gaussian.pairs import PairProposal, pair_proposal
 from pymc_skewgp._gaussian.twisted import Rung
 from pymc_skewgp._gaussian.weights import normalized_weights
 from pymc_skewgp._limits import few_blas_threads
-from pymc_skewgp._observations.sites import SitesGiven, support_jumps
+from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._validation import FloatArray, as_generator
 
 MAX_SWEEPS = 100
@@ -96,7 +96,7 @@ def sites_by_pairs(
     """The same by mirrored pairs at fixed points.
 
     With rows that are intervals the gradient is EP's, at a residual of `tol`: limits have no
-    derivative by draws. So it is for sites that are impossible beyond a limit of the predictor.
+    derivative by draws. So it is where some draws are impossible, as beyond a limit of a predictor.
     `LogProbGradient.noise` is the standard error of the value where draws were tempered.
     """
     pairs = pairs_of(rows, sites)
@@ -106,7 +106,7 @@ def sites_by_pairs(
     noise = 0.0 if draws.method == "pairs" else estimate.std_error
     e = draws.draws @ pairs.density.factor.T
     by_ep = rows.lower.size > sites.size
-    if by_ep or support_jumps(sites.log_prob, pairs.density.offset + e).any():
+    if by_ep or np.isneginf(draws.log_weights).any():
         found = sites_by_ep(rows, sites, tol, pairs.ep)[0]
         return found._replace(value=estimate.value, noise=noise)
     weights = normalized_weights(draws.log_weights)
@@ -133,51 +133,45 @@ def _ep(
         return fit_factors(cov, every, tol=tol, max_sweeps=MAX_SWEEPS, start=start)
 
 
+@dataclass(eq=False)
 class SiteDraws:
     """Coordinates c of predictors under sites, beside rows that are intervals or without.
 
-    Parameters
+    Attributes
     ----------
     density : SiteLogDensity
     slopes : callable
         Derivatives of the log of the sites.
     cov : SemidefiniteMatrix or LowRankCovariance
         Of the rows, then of the predictors.
-    rows : RowsBeside, optional
+    rows : RowsBeside or None
     tol : float
         Of expectation propagation: weights make up for what is left.
-    rung : Rung, optional
+    rung : Rung
         How the rows are proposed.
-    log_concave : bool, default False
-        Whether all sites are known to be.
+    certain : bool, default False
+        Whether all sites are known to be log-concave.
     moments : bool, default True
         See `pair_proposal`.
-
-    Attributes
-    ----------
     most : int
         See `Target`.
     """
 
-    most = MOST
+    density: cg.SiteLogDensity
+    slopes: tilted.SlopeFunction
+    cov: WithSites
+    rows: RowsBeside | None
+    tol: float
+    rung: Rung = escalation.DEFAULT.first
+    certain: bool = field(default=False, kw_only=True)
+    moments: bool = field(default=True, kw_only=True)
+    most: int = field(default=MOST, kw_only=True)
 
-    def __init__(
-        self,
-        density: cg.SiteLogDensity,
-        slopes: tilted.SlopeFunction,
-        cov: WithSites,
-        rows: RowsBeside | None,
-        tol: float,
-        rung: Rung = escalation.DEFAULT.first,
-        *,
-        log_concave: bool = False,
-        moments: bool = True,
-    ) -> None:
-        self.density, self.cov, self._rows, self._rung = density, cov, rows, rung
-        self._moments = moments
-        self._slopes, self._tol = slopes, tol
-        self._factors = tilted.SiteFactors(density.log_prob, slopes, density.offset)
-        self._factors.certain = log_concave
+    @cached_property
+    def _factors(self) -> tilted.SiteFactors:
+        found = tilted.SiteFactors(self.density.log_prob, self.slopes, self.density.offset)
+        found.certain = self.certain
+        return found
 
     @property
     def log_concave(self) -> bool:
@@ -187,9 +181,9 @@ class SiteDraws:
     @cached_property
     def ep(self) -> EPResult:
         """EP's fixed point for [rows, predictors less their offset]."""
-        rows, none = self._rows, np.zeros(0)
+        rows, none = self.rows, np.zeros(0)
         limits = (none, none) if rows is None else (rows.lower, rows.upper)
-        return _ep(self.cov, self._factors, limits, self._tol)
+        return _ep(self.cov, self._factors, limits, self.tol)
 
     @cached_property
     def proposal(self) -> PairProposal:
@@ -199,10 +193,10 @@ class SiteDraws:
         gaussian = cg.coordinate_gaussian(self.density.factor, marginals.tau, marginals.nu)
         given = None
         with few_blas_threads(self.cov.size):
-            if self._rows is not None:
-                given = self._rows.given(gaussian, replace(escalation.DEFAULT, first=self._rung))
+            if self.rows is not None:
+                given = self.rows.given(gaussian, replace(escalation.DEFAULT, first=self.rung))
             known = gaussian, self.density, marginals, given
-            return pair_proposal(*known, moments=self._moments)
+            return pair_proposal(*known, moments=self.moments)
 
     @cached_property
     def sampler(self) -> coordinates.SiteSampler:
@@ -210,8 +204,8 @@ class SiteDraws:
         proposal = self.proposal
         sd = np.linalg.norm(self.density.factor, axis=1)
         known = self._factors.log_concave_within(sd)
-        target = None if known else Target(self.density, self._slopes, most=self.most)
-        return coordinates.SiteSampler(with_modes(proposal, target, self._rows))
+        target = None if known else Target(self.density, self.slopes, most=self.most)
+        return coordinates.SiteSampler(with_modes(proposal, target, self.rows))
 
 
 def pairs_of(rows: Rectangle, sites: SitesGiven) -> SiteDraws:
