@@ -264,9 +264,15 @@ class FiniteRankFit(FunctionFit):
 
     def pair_regression(self, a: FloatArray, b: FloatArray) -> Regression:
         """See `FunctionFit`."""
-        found = self._there_of(np.stack([a, b], axis=1).reshape(-1, a.shape[1]), 1)
+        new, single = np.stack([a, b], axis=1).reshape(-1, a.shape[1]), self.features.single
+        found = self._there_of(new, 1)
         covariance = np.zeros((a.shape[0], 2, 2))
         covariance[:, [0, 1], [0, 1]] = found.variance.reshape(-1, 2)
+        if isinstance(single, bases.EveryInputFeatures):
+            for pairs in (slice(i, i + _SOLVED) for i in range(0, len(a), _SOLVED)):
+                left = single.residual_covariance(new[2 * pairs.start : 2 * pairs.stop])
+                left = self.features.between[0, 0] * left[::2, 1::2].diagonal()
+                covariance[pairs, 0, 1] = covariance[pairs, 1, 0] = left
         return found._replace(covariance=covariance)
 
     def covariance_at(self, new: FloatArray, regression: Regression) -> FloatArray | None:
