@@ -16,6 +16,7 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_solve, pinv
 
 from pymc_skewgp._errors import no_warnings
@@ -25,8 +26,8 @@ from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.rows import RowSites
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian, SiteLogDensity
 from pymc_skewgp._gaussian.ep import EPResult, cavities, fit_ep
-from pymc_skewgp._gaussian.truncated import log_prob_rectangle, warn_of_error
-from pymc_skewgp._gaussian.univariate import Edges
+from pymc_skewgp._gaussian.truncated import TruncatedDraws, log_prob_rectangle, warn_of_error
+from pymc_skewgp._gaussian.univariate import Edges, log_ndtr_interval
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates, normalized_weights
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.sites import SitesGiven
@@ -136,7 +137,9 @@ class Rows:
         """
         if not (self.noise > 0.0).any() or not np.isfinite(self.cov).all():
             return False
-        own = np.flatnonzero(self.own_noise > 0.0)
+        own = np.flatnonzero((self.own_noise > 0.0) & ~self.still)
+        if not own.size:
+            return False
         noise, cov = self.own_noise[own], self.cov[np.ix_(own, own)]
         limits = self.lower[own], self.upper[own], cov.diagonal() - noise
         gaps, open_rows = coordinates.squared_gaps_of(cov, noise), coordinates.OpenRows(*limits)
@@ -173,9 +176,23 @@ class Rows:
         return np.flatnonzero(self.own_noise <= 0.0)
 
     @cached_property
+    def still(self) -> NDArray[np.bool_]:
+        """Noisy rows whose predictors are known, as that of a duel of equal items."""
+        variance = np.einsum("ij,ij->i", self.factor, self.factor)
+        return (self.own_noise > 0.0) & (variance <= beside.NEGLIGIBLE * self.own_noise)
+
+    def log_prob_by(self, drawn: TruncatedDraws) -> Estimate:
+        """By `draws`, which have no such rows."""
+        assert drawn.log_prob is not None
+        sd = np.sqrt(self.own_noise[self.still])
+        mass = log_ndtr_interval(*(x[self.still] / sd for x in (self.lower, self.upper)))
+        known = float(self.counts[self.still] @ mass)
+        return drawn.log_prob._replace(value=drawn.log_prob.value + known)
+
+    @cached_property
     def draws(self) -> beside.SiteDraws:
         """Of the coordinates: rows of one predictor are one factor of it, hard ones beside."""
-        hard, noisy = self.hard, np.flatnonzero(self.own_noise > 0.0)
+        hard, noisy = self.hard, np.flatnonzero((self.own_noise > 0.0) & ~self.still)
         unit, first = coordinates.equal_predictors(self.factor[noisy], np.zeros(noisy.size))
         order = np.argsort(unit, kind="stable")
         own = (x[noisy[order]] for x in (self.lower, self.upper, self.own_noise, self.counts))
@@ -372,7 +389,7 @@ def log_prob_by_draws(rows: Rows, n_draws: int, random_seed: int) -> gradients.L
     cut off by the rows without noise: of it they are known.
     """
     drawn = rows.draws.sampler.members(-(-n_draws // 2), as_generator(random_seed))
-    assert drawn.log_prob is not None
+    log_prob = rows.log_prob_by(drawn)
     c, weights = drawn.draws.T, normalized_weights(drawn.log_weights)
     tempered = drawn.method == "tempered"
     lower, upper = np.zeros((2, rows.counts.size))
@@ -400,8 +417,8 @@ def log_prob_by_draws(rows: Rows, n_draws: int, random_seed: int) -> gradients.L
     own = np.zeros(rows.counts.size)
     own[noisy] = count * (edges.spread @ weights) / (2.0 * rows.own_noise[noisy])
     own[noisy] -= cov.diagonal()[noisy]
-    noise = drawn.log_prob.std_error if tempered else 0.0
-    return gradients.LogProbGradient(drawn.log_prob.value, lower, upper, cov, noise, own)
+    noise = log_prob.std_error if tempered else 0.0
+    return gradients.LogProbGradient(log_prob.value, lower, upper, cov, noise, own)
 
 
 def _within(
@@ -433,6 +450,7 @@ def _shift_together(rows: Rows, lower: FloatArray, upper: FloatArray, mean: Floa
     unit, _ = coordinates.equal_predictors(rows.factor, np.zeros(mean.size))
     sides = np.maximum(np.bincount(unit, low.astype(float) + high), 1.0)
     missing = (np.bincount(unit, -mean - lower - upper) / sides)[unit]
+    missing[rows.still] = 0.0
     lower += np.where(low, missing, 0.0)
     upper += np.where(high, missing, 0.0)
 
@@ -580,8 +598,7 @@ def evidence_estimate(
     if sites is not None:
         joint = beside.pairs_of(single, sites).sampler.members(n_draws, rng).log_prob
     elif rows.are_alike() and not rows.rows_are_better:
-        joint = rows.draws.sampler.members(-(-n_draws // 2), rng).log_prob
-        assert joint is not None
+        joint = rows.log_prob_by(rows.draws.sampler.members(-(-n_draws // 2), rng))
         warn_of_error(joint, escalation.DEFAULT.largest_se)
     else:
         limits = single.lower, single.upper
