@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.special import bdtr, gammaln, log_ndtr, ndtr
+from scipy.special import bdtr, expit, gammaln, log_ndtr, ndtr
 
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.weights import IntArray
@@ -335,21 +335,14 @@ _SDS, _SHARES = np.array(
 LOGISTIC_NOISE = probabilities.NormalParts(_SDS**2, _SHARES / _SHARES.sum())
 
 
-def logistic(x: FloatArray) -> FloatArray:
-    """1 / (1 + exp(-x)), with all digits of small values."""
-    small = np.exp(-np.abs(x))
-    return np.where(x > 0, 1.0, small) / (1.0 + small)
-
-
 def logistic_with_slope(x: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """`logistic` and its derivative."""
-    small = np.exp(-np.abs(x))
-    over = 1.0 / (1.0 + small)
-    return np.where(x > 0, 1.0, small) * over, small * over**2
+    """The logistic function and its derivative."""
+    p = expit(x)
+    return p, p * expit(-x)
 
 
 def log_logistic(x: FloatArray) -> FloatArray:
-    """Log of `logistic`, infinities allowed."""
+    """Log of the logistic function, infinities allowed; SciPy's takes twice as long."""
     return np.minimum(x, 0.0) - np.log1p(np.exp(-np.abs(x)))
 
 
@@ -405,7 +398,7 @@ class BernoulliLogit(_Labels, ClosedFormSites):
     array([0.22, 0.78])
     """
 
-    probability, noise = staticmethod(logistic), LOGISTIC_NOISE
+    probability, noise = staticmethod(expit), LOGISTIC_NOISE
 
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """By log odds."""
@@ -469,7 +462,7 @@ class BinomialLogit(_Trials, ClosedFormSites):
 
     n: Any
     new_values = "whole"
-    probability, noise = staticmethod(logistic), LOGISTIC_NOISE
+    probability, noise = staticmethod(expit), LOGISTIC_NOISE
 
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """By log odds."""
@@ -483,4 +476,4 @@ class BinomialLogit(_Trials, ClosedFormSites):
     def cdf(self, y: FloatArray, f: FloatArray) -> FloatArray:
         """Of the successes in n trials."""
         n = int(self.n)
-        return np.asarray(bdtr(np.minimum(y, n), n, logistic(f)))
+        return np.asarray(bdtr(np.minimum(y, n), n, expit(f)))

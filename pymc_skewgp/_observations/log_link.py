@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc, betaln, gammainc, gammaln, pdtr
+from scipy.special import betainc, betaln, expit, gammainc, gammaln, pdtr
 
 from pymc_skewgp._observations import likelihood as base
-from pymc_skewgp._observations.binary import log_odds_functions, logistic
+from pymc_skewgp._observations.binary import log_odds_functions
 from pymc_skewgp._observations.likelihood import Data, Mixture
 from pymc_skewgp._observations.sites import ClosedFormSites, FactorFunctions
 from pymc_skewgp._validation import FloatArray, as_vector
@@ -288,7 +288,7 @@ class NegativeBinomial(_Counts):
     def cdf(self, y: FloatArray, f: FloatArray) -> FloatArray:
         """Of counts, by the incomplete beta function."""
         alpha, exposure = float(self.alpha), exposure_of_new(self.exposure)
-        return np.asarray(betainc(alpha, y + 1.0, logistic(np.log(alpha / exposure) - f)))
+        return np.asarray(betainc(alpha, y + 1.0, expit(np.log(alpha / exposure) - f)))
 
 
 # Positive values with a log link.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
+from scipy.special import expit, ndtr
 
 from pymc_skewgp._observations import binary
 from pymc_skewgp._observations import likelihood as base
@@ -251,7 +251,7 @@ class OrderedLogit(_OrderedCategories, ClosedFormSites):
 
     def below(self, x: FloatArray) -> FloatArray:
         """Of the logistic distribution."""
-        return binary.logistic(x)
+        return np.asarray(expit(x))
 
     def noise(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         """Logistic."""

@@ -1,7 +1,7 @@
 """Values with Gaussian noise, censored or not, and with heavy tails."""
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -495,7 +495,6 @@ class Laplace(_Noisy, ClosedFormSites):
     b: Any
     row_parameters = ("b",)
     new_values = "real"
-    has_kinks: ClassVar[bool] = True
 
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """About f."""

@@ -1,4 +1,4 @@
-"""Observations that are no rows: factors log p(y_i | eta_i), with derivatives and jumps."""
+"""Observations that are no rows: factors log p(y_i | eta_i), with derivatives."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from pymc_skewgp._errors import NotSitesError
@@ -79,13 +78,10 @@ class SiteLikelihood(Likelihood):
 
     Attributes
     ----------
-    has_kinks : bool
-        Whether the first derivative jumps anywhere, default False.
     divisible : bool
         Whether `of_observations` knows the likelihood of some of the rows, default True.
     """
 
-    has_kinks: ClassVar[bool] = False
     divisible: ClassVar[bool] = True
 
     @abstractmethod
@@ -115,7 +111,7 @@ class SiteLikelihood(Likelihood):
     ) -> "SitesGiven":
         """Sites with these values of parameters that are to be learnt; see `SiteFamily`.
 
-        Slopes jump in all or none; derivatives in parameters are differences.
+        Derivatives in parameters are differences.
         """
         values = [np.asarray(x, np.float64) for x in parameters]
 
@@ -128,7 +124,6 @@ class SiteLikelihood(Likelihood):
         sites = at(values)
         return replace(
             sites.known,
-            kinked=lambda eta: np.full(sites.size, self.has_kinks),
             in_parameters=lambda eta, weights: parameter_differences(
                 lambda moved: at(moved).log_prob(eta), values, weights
             ),
@@ -243,10 +238,6 @@ _STEP = 1e-5  # of differences in a parameter, as a share of it
 _LEAST_SHARE = 1e-3  # of the largest entry of a parameter, below which a step is no share of one
 
 
-def _nothing_kinked(eta: FloatArray) -> NDArray[np.bool_]:
-    return np.zeros(eta.shape[-1], dtype=bool)
-
-
 def _no_parameters(eta: FloatArray, weights: FloatArray) -> list[FloatArray]:
     return []
 
@@ -267,8 +258,6 @@ class SitesGiven:
         Of predictors, shape (..., m): as many values; -inf where y_i is impossible.
     slopes : callable
         First and second derivative in eta_i, likewise.
-    kinked : callable
-        Sites whose first derivative jumps within the range of predictors, shape (k, m).
     in_parameters : callable
         Derivatives of the sum of weights times `log_prob`, shape (k, m), in each parameter.
     has_parameters : bool
@@ -291,7 +280,6 @@ class SitesGiven:
     size: int
     log_prob: LogProb
     slopes: Slopes
-    kinked: Callable[[FloatArray], NDArray[np.bool_]] = _nothing_kinked
     in_parameters: Callable[[FloatArray, FloatArray], list[FloatArray]] = _no_parameters
     has_parameters: bool = False
     log_concave: bool = False
@@ -331,7 +319,6 @@ def joined_sites(parts: Sequence[SitesGiven]) -> SitesGiven:
         joined.size,
         joined.log_prob,
         joined.slopes,
-        lambda eta: np.concatenate([p.kinked(own) for p, own in joined.with_own(eta)]),
         in_parameters,
         has_parameters=any(part.has_parameters for part in parts),
         log_concave=all(part.log_concave for part in parts),
@@ -438,77 +425,6 @@ class ClosedFormSites(SiteLikelihood):
     def slopes(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
         """First and second derivative of log p(y_i | f_i) in f_i."""
         return self.functions(y).slopes(f)
-
-
-# Whether the slope of a log probability jumps, as that of double exponential noise does.
-#
-# There its second derivative has a delta, which values of the second derivative do not show.
-
-# Cells of a round; after seven of them the last cell is 4e-9 of the range.
-_PARTS = np.linspace(0.0, 1.0, 17)[:, None]
-_ROUNDS = 7
-_LEAST_JUMP = 1e-3  # jump that counts, as a share of how much the slope changes over the range
-
-
-def slope_jumps(slopes: Slopes, eta: FloatArray) -> NDArray[np.bool_]:
-    """Of m sites, which have a slope that jumps within the range of predictors, shape (S, m).
-
-    In the cell where the second derivative explains the change of the slope least, again and
-    again: of a smooth function it explains all of it in the end.
-    """
-    low, high = eta.min(axis=0), eta.max(axis=0)
-    least: FloatArray | None = None
-    for _ in range(_ROUNDS):
-        places = low + (high - low) * _PARTS
-        first, second = slopes(places)
-        with np.errstate(invalid="ignore", over="ignore"):
-            explained = 0.5 * (second[1:] + second[:-1]) * np.diff(places, axis=0)
-            left = np.abs(np.diff(first, axis=0) - explained)
-            left[~np.isfinite(left)] = 0.0
-            if least is None:
-                least = _LEAST_JUMP * np.ptp(first, axis=0)
-        cell = left.argmax(axis=0)[None]
-        jumps: NDArray[np.bool_] = np.take_along_axis(left, cell, axis=0)[0] > least
-        if not jumps.any():
-            break
-        low = np.take_along_axis(places, cell, axis=0)[0]
-        high = np.take_along_axis(places, cell + 1, axis=0)[0]
-    return jumps
-
-
-# Whether a log probability jumps to minus infinity: where y is possible depends on the predictor.
-#
-# What such a place adds to the derivative of a mean over predictors no draw shows.
-
-_NODES = 65
-_HALVINGS = 50
-# Nats below the largest value from which on what jumps is negligible; so does a density that
-# falls to 0 without a jump, which halving follows down to 1e-15 of the range.
-_LEAST_FALL = 30.0
-
-
-def support_jumps(log_prob: LogProb, eta: FloatArray) -> NDArray[np.bool_]:
-    """Of m sites, which have one that jumps so within the range of predictors, shape (S, m)."""
-    nodes = eta.min(axis=0) + np.ptp(eta, axis=0) * np.linspace(0.0, 1.0, _NODES)[:, None]
-    values = log_prob(nodes)
-    possible = values > -np.inf
-    jumps = np.zeros(eta.shape[1], dtype=bool)
-    if possible.all():
-        return jumps
-    largest = values.max(axis=0)
-    # From possible to impossible on the right, then on the left.
-    for step in (1, -1):
-        inside, there = possible[::step], nodes[::step]
-        edges = inside[:-1] & ~inside[1:]
-        cell = edges.argmax(axis=0)[None]
-        known = np.take_along_axis(there, cell, axis=0)[0]
-        beyond = np.take_along_axis(there, cell + 1, axis=0)[0]
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (known + beyond)
-            is_in = log_prob(middle) > -np.inf
-            known, beyond = np.where(is_in, middle, known), np.where(is_in, beyond, middle)
-        jumps |= edges.any(axis=0) & (log_prob(known) > largest - _LEAST_FALL)
-    return jumps
 
 
 # Intervals that repeat as factors of their predictors: see `row_factors`.

@@ -21,7 +21,7 @@ from pymc_skewgp._validation import FloatArray, as_real_array, as_vector
 _OF_ONE_ROW = BernoulliProbit | OrderedProbit | Gaussian | CensoredGaussian
 # What weights leave as it is.
 _OF_THE_LIKELIHOOD = (
-    "predicted_dims", "has_kinks", "divisible", "coords", "observed", "predictive_draws",
+    "predicted_dims", "divisible", "coords", "observed", "predictive_draws",
     "predictive_summary", "predictive_quantiles", "n_functions", "function_dim", "gaussian_in",
 )  # fmt: skip
 

@@ -128,6 +128,20 @@ def refuse_other_size(X: FloatArray, name: str, size: int) -> None:
         )
 
 
+def refuse_other_than(name: str, value: Any, needed: Sequence[str], maker: str) -> None:
+    """Raise unless it is a Dataset with these variables, as `maker` returns it."""
+    if not isinstance(value, Dataset):
+        raise TypeError(
+            f"{name} must be a Dataset as {maker} returns it, got {type(value).__name__}."
+        )
+    missing = [variable for variable in needed if variable not in value.variables]
+    if missing:
+        raise KeyError(
+            f"{name} lacks {', '.join(missing)}; it has {sorted(map(str, value.variables))}: give "
+            f"what {maker} returned."
+        )
+
+
 def as_named(name: str, value: Any, labels: str | Sequence[str] | None) -> dict[str, Any]:
     """One object, or a mapping of them, by the names to show."""
     # Data sets and trees are mappings themselves.

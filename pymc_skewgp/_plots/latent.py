@@ -277,13 +277,7 @@ def plot_prior_report(
     >>> ax.get_xlabel()
     'probability, kernel as it is'
     """
-    if not isinstance(report, Dataset):
-        raise TypeError(
-            f"report must be a Dataset from posterior.prior_report(), got {type(report).__name__}."
-        )
-    missing = [name for name in _NEEDED if name not in report]
-    if missing:
-        raise KeyError(f"report lacks {', '.join(missing)}: make it with posterior.prior_report().")
+    drawing.refuse_other_than("report", report, _NEEDED, "posterior.prior_report()")
     labels = bool(np.isfinite(report["p"]).all())
     stem, what = ("p", "probability") if labels else ("f_mean", "mean of f")
     exact, found = report[f"{stem}_exact"], report[stem]
@@ -528,11 +522,7 @@ def plot_skewness(
 def _with_error(skewness: Any) -> tuple[FloatArray, FloatArray | None]:
     if not isinstance(skewness, Dataset):
         return as_vector("skewness", skewness), None
-    if "skewness" not in skewness:
-        raise KeyError(
-            "the Dataset has no variable 'skewness', as that of posterior_skewness has; it has "
-            f"{sorted(map(str, skewness.data_vars))}."
-        )
+    drawing.refuse_other_than("skewness", skewness, ("skewness",), "posterior_skewness")
     value = as_vector("skewness", skewness["skewness"].values)
     return value, skewness["skewness_se"].values if "skewness_se" in skewness else None
 
@@ -571,7 +561,7 @@ def _triangles(X: FloatArray) -> Triangulation:
 
 # Nominal against actual probability of intervals.
 
-_NEEDED_OF_COVERAGE = ("coverage", "mean", "mean_se")
+_NEEDED_OF_COVERAGE = ("coverage", "mean", "mean_se", "prob")
 _COVERAGE_MARKERS = "osD^v"
 _SPREAD = (0.05, 0.95)
 
@@ -627,7 +617,8 @@ def plot_coverage(
     """
     named = drawing.as_named("coverage", coverage, labels)
     for name, each in named.items():
-        _refuse_other_than_coverage(name, each)
+        which = f"coverage[{name!r}]" if name else "coverage"
+        drawing.refuse_other_than(which, each, _NEEDED_OF_COVERAGE, "coverage")
 
     ax = drawing.axes_for(ax, figsize)
     ax.plot([0.0, 1.0], [0.0, 1.0], label="_nominal", **drawing.REFERENCE)
@@ -661,19 +652,3 @@ def _spread(each: DataArray) -> tuple[np.ndarray, np.ndarray]:
     points = [dim for dim in each.dims if dim != "prob"]
     low, high = each.quantile(_SPREAD, dim=points).transpose("quantile", "prob").values
     return low, high
-
-
-def _refuse_other_than_coverage(name: str, each: Any) -> None:
-    which = f"coverage[{name!r}]" if name else "coverage"
-    if not isinstance(each, Dataset):
-        raise TypeError(
-            f"{which} must be a Dataset as `coverage` returns it, got {type(each).__name__}."
-        )
-    missing = [variable for variable in _NEEDED_OF_COVERAGE if variable not in each]
-    if "prob" not in each.coords:
-        missing.append("prob")
-    if missing:
-        raise KeyError(
-            f"{which} lacks {', '.join(missing)}; it has {sorted(map(str, each.variables))}: give "
-            "what `coverage` returned."
-        )

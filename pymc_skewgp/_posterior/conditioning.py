@@ -21,6 +21,7 @@ from pymc_skewgp._gaussian import coordinates as row_factors
 from pymc_skewgp._gaussian import covariance as forms
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.coordinate_gaussian import coordinate_gaussian
+from pymc_skewgp._gaussian.univariate import log_ndtr_interval
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations import observations as row
 from pymc_skewgp._observations.constraint import pseudo_point_rows
@@ -174,6 +175,8 @@ class _InCoordinates:
         return result
 
 
+# Share of the noise below which a predictor's variance is none, as that of two equal items.
+_STILL = 1e-12
 # So do rows that share their noise in blocks of up to this share of all rows.
 LARGEST_BLOCK = 0.1
 
@@ -366,27 +369,32 @@ class Conditioning:
         """Intervals that repeat as factors of values of z after the first `skip`.
 
         None where none do: see `row_factors`. Those that are `kept` stay rows; `counts` are
-        the rows that each stands for.
+        the rows that each stands for. Those whose predictors are known have their probability.
         """
-        rows, moved = self.intervals, ~kept
-        if rows.S.ndim == 2 or not moved.any():
+        rows = self.intervals
+        if rows.S.ndim == 2 or kept.all():
+            return None
+        variance = np.einsum("ij,ij->i", self.row_factor, self.row_factor)
+        still = ~kept & (variance <= _STILL * rows.S)
+        moved = ~kept & ~still
+        if not moved.any():
             return None
         some = slice(None) if moved.all() else moved  # without copies: most answers are None
         factor, few, noise = self.row_factor[some], counts[some], rows.S[some]
         gaps = row_factors.squared_gaps(factor)
         if isinstance(self.cov, forms.DenseCovariance):
             gaps = row_factors.squared_gaps_of(self.cov.matrix[some][:, some], noise)
-        variance = np.einsum("ij,ij->i", factor, factor)
-        limits = row_factors.OpenRows(self.lower[some], self.upper[some], variance)
+        limits = row_factors.OpenRows(self.lower[some], self.upper[some], variance[some])
         if not row_factors.are_alike(few, noise, gaps, limits=limits):
             return None
         own = rows.rows(moved)
         own = replace(own, A=own.A[:, skip:])
         sites = factors_of(own, few, *row_factors.equal_predictors(factor, self.centre[moved]))
         prior = forms.FactoredCovariance(self.factor, units=self._prior_cov.units)
-        other = Conditioning(self.mean, prior, rows.rows(~moved))
+        other = Conditioning(self.mean, prior, rows.rows(kept))
         other._prior_cov, other._points = self._prior_cov, self._points
-        other.log_density = self.log_density
+        ends = (x[still] / np.sqrt(rows.S[still]) for x in (self.lower, self.upper))
+        other.log_density = self.log_density + float(counts[still] @ log_ndtr_interval(*ends))
         return other, sites
 
     def coordinates(self, z: FloatArray) -> FloatArray:

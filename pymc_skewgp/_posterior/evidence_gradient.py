@@ -11,10 +11,12 @@ the probability is that of the others times all p(y_i | eta_i): see `site_eviden
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_solve, pinv
 
 from pymc_skewgp._errors import no_warnings
@@ -24,8 +26,8 @@ from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.rows import RowSites
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian, SiteLogDensity
 from pymc_skewgp._gaussian.ep import EPResult, cavities, fit_ep
-from pymc_skewgp._gaussian.truncated import log_prob_rectangle, warn_of_error
-from pymc_skewgp._gaussian.univariate import Edges
+from pymc_skewgp._gaussian.truncated import TruncatedDraws, log_prob_rectangle, warn_of_error
+from pymc_skewgp._gaussian.univariate import Edges, log_ndtr_interval
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates, normalized_weights
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.sites import SitesGiven
@@ -99,10 +101,11 @@ _REPEATED_EP_TOLERANCE = 1e-8
 _PAIRS_TOLERANCE = 1e-3  # of all factors together
 
 
+@dataclass(eq=False)
 class Rows:
     """Rows u = z + e between limits, so many of each kind, which share the entry of z ~ N(0, K).
 
-    Parameters
+    Attributes
     ----------
     cov : ndarray, shape (d, d)
         Of a row of each kind, its noise included.
@@ -114,15 +117,11 @@ class Rows:
         Rows of each kind, 1 or more; 1 where `noise` is 0.
     """
 
-    def __init__(
-        self,
-        cov: FloatArray,
-        noise: FloatArray,
-        lower: FloatArray,
-        upper: FloatArray,
-        counts: FloatArray,
-    ) -> None:
-        self.cov, self.noise, self.lower, self.upper, self.counts = cov, noise, lower, upper, counts
+    cov: FloatArray
+    noise: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    counts: FloatArray
 
     @property
     def repeat(self) -> bool:
@@ -138,7 +137,9 @@ class Rows:
         """
         if not (self.noise > 0.0).any() or not np.isfinite(self.cov).all():
             return False
-        own = np.flatnonzero(self.own_noise > 0.0)
+        own = np.flatnonzero((self.own_noise > 0.0) & ~self.still)
+        if not own.size:
+            return False
         noise, cov = self.own_noise[own], self.cov[np.ix_(own, own)]
         limits = self.lower[own], self.upper[own], cov.diagonal() - noise
         gaps, open_rows = coordinates.squared_gaps_of(cov, noise), coordinates.OpenRows(*limits)
@@ -175,9 +176,23 @@ class Rows:
         return np.flatnonzero(self.own_noise <= 0.0)
 
     @cached_property
+    def still(self) -> NDArray[np.bool_]:
+        """Noisy rows whose predictors are known, as that of a duel of equal items."""
+        variance = np.einsum("ij,ij->i", self.factor, self.factor)
+        return (self.own_noise > 0.0) & (variance <= beside.NEGLIGIBLE * self.own_noise)
+
+    def log_prob_by(self, drawn: TruncatedDraws) -> Estimate:
+        """By `draws`, which have no such rows."""
+        assert drawn.log_prob is not None
+        sd = np.sqrt(self.own_noise[self.still])
+        mass = log_ndtr_interval(*(x[self.still] / sd for x in (self.lower, self.upper)))
+        known = float(self.counts[self.still] @ mass)
+        return drawn.log_prob._replace(value=drawn.log_prob.value + known)
+
+    @cached_property
     def draws(self) -> beside.SiteDraws:
         """Of the coordinates: rows of one predictor are one factor of it, hard ones beside."""
-        hard, noisy = self.hard, np.flatnonzero(self.own_noise > 0.0)
+        hard, noisy = self.hard, np.flatnonzero((self.own_noise > 0.0) & ~self.still)
         unit, first = coordinates.equal_predictors(self.factor[noisy], np.zeros(noisy.size))
         order = np.argsort(unit, kind="stable")
         own = (x[noisy[order]] for x in (self.lower, self.upper, self.own_noise, self.counts))
@@ -189,7 +204,7 @@ class Rows:
         cov = covariance.predictor_covariance(np.vstack([cut.factor, density.factor]))
         rest = cut if hard.size else None
         given = density, known.slopes, cov, rest, _PAIRS_TOLERANCE
-        return beside.SiteDraws(*given, log_concave=True, moments=False)
+        return beside.SiteDraws(*given, certain=True, moments=False)
 
     @property
     def rows_are_better(self) -> bool:
@@ -307,11 +322,13 @@ def joint_log_prob(
     Options as of `log_prob_and_gradient`; under sites "twisted" is by mirrored pairs, and `tol` is
     the residual of EP.
     """
-    options: dict[str, Any] = {"method": method, "n_draws": n_draws, "random_seed": random_seed}
-    if sites is None and (rows.repeat if method == "ep" else rows.are_alike(coordinates.EQUAL)):
-        return repeated_log_prob(rows, **options)
+    if sites is None and method == "ep" and rows.repeat:
+        return log_prob_by_ep(rows, _REPEATED_EP_TOLERANCE)[0]
+    if sites is None and method == "twisted" and rows.are_alike(coordinates.EQUAL):
+        return log_prob_by_draws(rows, n_draws, random_seed)
     single, kind = rows.single()
     if sites is None:
+        options: dict[str, Any] = {"method": method, "n_draws": n_draws, "random_seed": random_seed}
         limits = single.lower, single.upper
         found = gradients.log_prob_and_gradient(*limits, single.cov, **options, compiled=compiled)
     elif method == "ep":
@@ -361,33 +378,7 @@ def log_prob_by_ep(
     return found, ep
 
 
-def repeated_log_prob(
-    rows: Rows,
-    *,
-    method: gradients.LogProbMethod = "twisted",
-    n_draws: int = 256,
-    random_seed: int = 0,
-) -> gradients.LogProbGradient:
-    """`log_prob_and_gradient` of rows that repeat: by draws of coordinates c, z = F c, or by EP.
-
-    Minus infinity, and zeros, where it cannot be computed.
-    """
-    d = rows.counts.size
-    try:
-        with no_warnings(), np.errstate(all="ignore"), few_blas_threads(d):
-            if method == "ep":
-                found = log_prob_by_ep(rows, _REPEATED_EP_TOLERANCE)[0]
-            else:
-                found = _by_draws(rows, n_draws, random_seed)
-            if all(np.isfinite(x).all() for x in found):
-                return found
-    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
-        pass
-    zero = np.zeros(d)
-    return gradients.LogProbGradient(-np.inf, zero, zero, np.zeros((d, d)), own_noise=zero)
-
-
-def _by_draws(rows: Rows, n_draws: int, random_seed: int) -> gradients.LogProbGradient:
+def log_prob_by_draws(rows: Rows, n_draws: int, random_seed: int) -> gradients.LogProbGradient:
     r"""The log of a mean weight at fixed points, and the gradient by Fisher's identity.
 
     .. math:: \frac{\partial \log P}{\partial K}
@@ -398,7 +389,7 @@ def _by_draws(rows: Rows, n_draws: int, random_seed: int) -> gradients.LogProbGr
     cut off by the rows without noise: of it they are known.
     """
     drawn = rows.draws.sampler.members(-(-n_draws // 2), as_generator(random_seed))
-    assert drawn.log_prob is not None
+    log_prob = rows.log_prob_by(drawn)
     c, weights = drawn.draws.T, normalized_weights(drawn.log_weights)
     tempered = drawn.method == "tempered"
     lower, upper = np.zeros((2, rows.counts.size))
@@ -411,8 +402,8 @@ def _by_draws(rows: Rows, n_draws: int, random_seed: int) -> gradients.LogProbGr
         log_target = q.log_ratio(c, q.white(c)) + sites(c)
         change = weights - normalized_weights(drawn.log_weights - log_target)
         known = _within(q, rows.factor[hard], rows.lower[hard], rows.upper[hard])
-        first, second = known.first + c @ change, known.second + (c * change) @ c.T
-        lower[hard], upper[hard] = known.lower, known.upper
+        first, second = known[0] + c @ change, known[1] + (c * change) @ c.T
+        lower[hard], upper[hard] = known[2:]
     back = pinv(rows.factor)
     mean = back.T @ first
     cov = linalg.symmetric(0.5 * back.T @ (second - np.eye(len(c))) @ back)
@@ -426,23 +417,17 @@ def _by_draws(rows: Rows, n_draws: int, random_seed: int) -> gradients.LogProbGr
     own = np.zeros(rows.counts.size)
     own[noisy] = count * (edges.spread @ weights) / (2.0 * rows.own_noise[noisy])
     own[noisy] -= cov.diagonal()[noisy]
-    noise = drawn.log_prob.std_error if tempered else 0.0
-    return gradients.LogProbGradient(drawn.log_prob.value, lower, upper, cov, noise, own)
-
-
-class _Within(NamedTuple):
-    """Moments of coordinates whose rows are within limits, and derivatives in these."""
-
-    first: FloatArray
-    second: FloatArray
-    lower: FloatArray
-    upper: FloatArray
+    noise = log_prob.std_error if tempered else 0.0
+    return gradients.LogProbGradient(log_prob.value, lower, upper, cov, noise, own)
 
 
 def _within(
     q: CoordinateGaussian, factor: FloatArray, lower: FloatArray, upper: FloatArray
-) -> _Within:
-    """Of N(m, S) with rows F c. By derivatives of the probability: S F' times those in F c."""
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """First and second moments of N(m, S) with rows F c within limits, and derivatives in these.
+
+    By derivatives of the probability: S F' times those in F c.
+    """
     spread = q.spread @ q.spread.T
     centre, gain = factor @ q.mean, spread @ factor.T
     cut = gradients.log_prob_and_gradient(
@@ -453,7 +438,7 @@ def _within(
     first = q.mean - gain @ (cut.lower + cut.upper)
     second = spread + 2.0 * gain @ cut.cov @ gain.T - np.outer(q.mean, q.mean)
     second += np.outer(first, q.mean) + np.outer(q.mean, first)
-    return _Within(first, second, cut.lower, cut.upper)
+    return first, second, cut.lower, cut.upper
 
 
 def _shift_together(rows: Rows, lower: FloatArray, upper: FloatArray, mean: FloatArray) -> None:
@@ -465,6 +450,7 @@ def _shift_together(rows: Rows, lower: FloatArray, upper: FloatArray, mean: Floa
     unit, _ = coordinates.equal_predictors(rows.factor, np.zeros(mean.size))
     sides = np.maximum(np.bincount(unit, low.astype(float) + high), 1.0)
     missing = (np.bincount(unit, -mean - lower - upper) / sides)[unit]
+    missing[rows.still] = 0.0
     lower += np.where(low, missing, 0.0)
     upper += np.where(high, missing, 0.0)
 
@@ -612,8 +598,7 @@ def evidence_estimate(
     if sites is not None:
         joint = beside.pairs_of(single, sites).sampler.members(n_draws, rng).log_prob
     elif rows.are_alike() and not rows.rows_are_better:
-        joint = rows.draws.sampler.members(-(-n_draws // 2), rng).log_prob
-        assert joint is not None
+        joint = rows.log_prob_by(rows.draws.sampler.members(-(-n_draws // 2), rng))
         warn_of_error(joint, escalation.DEFAULT.largest_se)
     else:
         limits = single.lower, single.upper
@@ -644,7 +629,7 @@ def evidence_of(
             joint = joint_of(rows)
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return _nothing(terms)
-    if signs is None or not (np.isfinite(joint.value) and np.isfinite(joint.cov).all()):
+    if signs is None or not all(np.isfinite(x).all() for x in joint[:6]):
         return _nothing(terms)
     value = rows.log_density + float(terms.log_constant) + joint.value - signs.value
     own = rows.pull_back(joint.lower, joint.upper, joint.cov)

@@ -264,9 +264,15 @@ class FiniteRankFit(FunctionFit):
 
     def pair_regression(self, a: FloatArray, b: FloatArray) -> Regression:
         """See `FunctionFit`."""
-        found = self._there_of(np.stack([a, b], axis=1).reshape(-1, a.shape[1]), 1)
+        new, single = np.stack([a, b], axis=1).reshape(-1, a.shape[1]), self.features.single
+        found = self._there_of(new, 1)
         covariance = np.zeros((a.shape[0], 2, 2))
         covariance[:, [0, 1], [0, 1]] = found.variance.reshape(-1, 2)
+        if isinstance(single, bases.EveryInputFeatures):
+            for pairs in (slice(i, i + _SOLVED) for i in range(0, len(a), _SOLVED)):
+                left = single.residual_covariance(new[2 * pairs.start : 2 * pairs.stop])
+                left = self.features.between[0, 0] * left[::2, 1::2].diagonal()
+                covariance[pairs, 0, 1] = covariance[pairs, 1, 0] = left
         return found._replace(covariance=covariance)
 
     def covariance_at(self, new: FloatArray, regression: Regression) -> FloatArray | None:
@@ -372,14 +378,21 @@ class FiniteRankValues(FiniteRankFit):
         self, regression: Regression, joint: FloatArray | None
     ) -> tuple[Regression, FloatArray | None]:
         """Over the coordinates."""
-        gaussian = self.ep.gaussian
-        spread = gaussian.spread.T @ regression.solved
-        found = regression._replace(
-            centre=regression.centre + gaussian.mean @ regression.solved,
-            variance=regression.variance + np.einsum("ij,ij->j", spread, spread),
-            solved=np.zeros((0, regression.centre.size)),
-        )
-        return found, None if joint is None else joint + spread.T @ spread
+        solved, t, variance = regression.solved, regression.centre.size, regression.variance.copy()
+        size = t if joint is not None else _SOLVED
+        for own in (slice(start, start + size) for start in range(0, t, size)):
+            some, moved = self._moved(solved[:, own])
+            variance[own] += np.einsum("ij,ij->j", some, moved)
+            if joint is not None:
+                joint = joint + some.T @ moved
+        centre = regression.centre + solved.T @ self.ep.gaussian.mean
+        nothing = np.zeros((0, t))
+        return regression._replace(centre=centre, variance=variance, solved=nothing), joint
+
+    def _moved(self, columns: Any) -> tuple[FloatArray, FloatArray]:
+        """Two arrays whose product is that of columns with the covariance of the coordinates."""
+        half = self.ep.gaussian.spread.T @ columns
+        return half, half
 
     def _here(self, joint: bool, group: int) -> Regression:
         """Of f at the inputs of the data: given c, and what rows say of e there."""
@@ -481,22 +494,10 @@ class VecchiaFit(FiniteRankFit):
 class VecchiaValues(VecchiaFit, FiniteRankValues):
     """As `VecchiaFit`, of data for which `are_values` holds."""
 
-    def averaged(
-        self, regression: Regression, joint: FloatArray | None
-    ) -> tuple[Regression, FloatArray | None]:
-        """Over the coordinates."""
-        gaussian, solved = self.ep.gaussian, sparse.csc_array(regression.solved)
-        t, variance = regression.centre.size, regression.variance.copy()
-        size = t if joint is not None else _SOLVED
-        for start in range(0, t, size):
-            some = solved[:, start : start + size]
-            moved = gaussian.spread.solve(some.toarray())
-            variance[start : start + size] += some.multiply(moved).sum(axis=0)
-            if joint is not None:
-                joint = joint + some.T @ moved
-        centre = regression.centre + solved.T @ gaussian.mean
-        nothing = np.zeros((0, t))
-        return regression._replace(centre=centre, variance=variance, solved=nothing), joint
+    def _moved(self, columns: Any) -> tuple[FloatArray, FloatArray]:
+        """See `FiniteRankValues`."""
+        some = columns.toarray()
+        return some, self.ep.gaussian.spread.solve(some)
 
 
 def finite_rank_fit(prior: Prior, features: Features, sets: tuple[DataSet, ...]) -> FiniteRankFit:

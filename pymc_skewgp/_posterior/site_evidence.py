@@ -7,33 +7,27 @@ the last rows of G being those of the sites' predictors. EP's evidence is statio
 t, so that only explicit dependence counts. That does not hold where p is not log-concave and would
 add to a cavity's variance: EP cuts t there (`ep_gradient`), and its gradient is not quite that of
 its value. Of the exact one, on which t has no bearing, log Z is that of N(0, G) times t plus
-log E(W), W being p over t and the mean over EP's Gaussian q, and by Gaussian integration by parts
-the derivatives of the second term in mean and covariance of q are
+log E(W), W being p over t and the mean over EP's Gaussian q = N(m, S), and by Gaussian integration
+by parts the derivatives of the second term in mean and covariance of q are
 
-.. math:: \mathrm E(g \mid y), \qquad
-    \tfrac12 \mathrm E\{g g^\top + \mathrm{diag}(h) \mid y\}
+.. math:: \mathrm E(g \mid y), \qquad \tfrac12 S^{-1} \mathrm E\{(e - m)\, g^\top \mid y\}
 
-with g and h the slopes of log p less those of log t, small where q is near. These means are over
-the same weighted draws as the evidence. Where g jumps, h has a delta there that no draw meets; its
-mean is then that of g alone, by Stein's identity with the mean m and covariance S of q,
-
-.. math:: \mathrm E(h_i \mid y) = \frac{\mathrm E\{(e_i - m_i)\, g_i \mid y\}
-    - \sum_k S_{ik} \mathrm E(g_i g_k \mid y)}{S_{ii}}.
-
-Where there are several modes no one Gaussian is near: t is then a sum over sites of EP and of the
-modes, and each of its terms an expectation over a Gaussian of its own; h is a matrix.
+with g the slopes of log p less those of log t, small where q is near; where they jump nothing
+changes. These means are over the same weighted draws as the evidence. Where there are several modes
+no one Gaussian is near: t is then a sum over sites of EP and of the modes, and each of its terms an
+expectation over a Gaussian of its own.
 
 A derivative in a parameter of p is the mean of that of log p, each draw weighted so that the same
 identities hold for the moments of the predictors.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import qr, solve_triangular
+from scipy.linalg import pinv, qr, solve_triangular
 from scipy.special import softmax
 
 from pymc_skewgp._gaussian import coordinate_gaussian as cg
@@ -49,7 +43,7 @@ from pymc_skewgp._gaussian.pairs import PairProposal, pair_proposal
 from pymc_skewgp._gaussian.twisted import Rung
 from pymc_skewgp._gaussian.weights import normalized_weights
 from pymc_skewgp._limits import few_blas_threads
-from pymc_skewgp._observations.sites import SitesGiven, support_jumps
+from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._validation import FloatArray, as_generator
 
 MAX_SWEEPS = 100
@@ -102,7 +96,7 @@ def sites_by_pairs(
     """The same by mirrored pairs at fixed points.
 
     With rows that are intervals the gradient is EP's, at a residual of `tol`: limits have no
-    derivative by draws. So it is for sites that are impossible beyond a limit of the predictor.
+    derivative by draws. So it is where some draws are impossible, as beyond a limit of a predictor.
     `LogProbGradient.noise` is the standard error of the value where draws were tempered.
     """
     pairs = pairs_of(rows, sites)
@@ -112,7 +106,7 @@ def sites_by_pairs(
     noise = 0.0 if draws.method == "pairs" else estimate.std_error
     e = draws.draws @ pairs.density.factor.T
     by_ep = rows.lower.size > sites.size
-    if by_ep or support_jumps(sites.log_prob, pairs.density.offset + e).any():
+    if by_ep or np.isneginf(draws.log_weights).any():
         found = sites_by_ep(rows, sites, tol, pairs.ep)[0]
         return found._replace(value=estimate.value, noise=noise)
     weights = normalized_weights(draws.log_weights)
@@ -139,51 +133,45 @@ def _ep(
         return fit_factors(cov, every, tol=tol, max_sweeps=MAX_SWEEPS, start=start)
 
 
+@dataclass(eq=False)
 class SiteDraws:
     """Coordinates c of predictors under sites, beside rows that are intervals or without.
 
-    Parameters
+    Attributes
     ----------
     density : SiteLogDensity
     slopes : callable
         Derivatives of the log of the sites.
     cov : SemidefiniteMatrix or LowRankCovariance
         Of the rows, then of the predictors.
-    rows : RowsBeside, optional
+    rows : RowsBeside or None
     tol : float
         Of expectation propagation: weights make up for what is left.
-    rung : Rung, optional
+    rung : Rung
         How the rows are proposed.
-    log_concave : bool, default False
-        Whether all sites are known to be.
+    certain : bool, default False
+        Whether all sites are known to be log-concave.
     moments : bool, default True
         See `pair_proposal`.
-
-    Attributes
-    ----------
     most : int
         See `Target`.
     """
 
-    most = MOST
+    density: cg.SiteLogDensity
+    slopes: tilted.SlopeFunction
+    cov: WithSites
+    rows: RowsBeside | None
+    tol: float
+    rung: Rung = escalation.DEFAULT.first
+    certain: bool = field(default=False, kw_only=True)
+    moments: bool = field(default=True, kw_only=True)
+    most: int = field(default=MOST, kw_only=True)
 
-    def __init__(
-        self,
-        density: cg.SiteLogDensity,
-        slopes: tilted.SlopeFunction,
-        cov: WithSites,
-        rows: RowsBeside | None,
-        tol: float,
-        rung: Rung = escalation.DEFAULT.first,
-        *,
-        log_concave: bool = False,
-        moments: bool = True,
-    ) -> None:
-        self.density, self.cov, self._rows, self._rung = density, cov, rows, rung
-        self._moments = moments
-        self._slopes, self._tol = slopes, tol
-        self._factors = tilted.SiteFactors(density.log_prob, slopes, density.offset)
-        self._factors.certain = log_concave
+    @cached_property
+    def _factors(self) -> tilted.SiteFactors:
+        found = tilted.SiteFactors(self.density.log_prob, self.slopes, self.density.offset)
+        found.certain = self.certain
+        return found
 
     @property
     def log_concave(self) -> bool:
@@ -193,9 +181,9 @@ class SiteDraws:
     @cached_property
     def ep(self) -> EPResult:
         """EP's fixed point for [rows, predictors less their offset]."""
-        rows, none = self._rows, np.zeros(0)
+        rows, none = self.rows, np.zeros(0)
         limits = (none, none) if rows is None else (rows.lower, rows.upper)
-        return _ep(self.cov, self._factors, limits, self._tol)
+        return _ep(self.cov, self._factors, limits, self.tol)
 
     @cached_property
     def proposal(self) -> PairProposal:
@@ -205,10 +193,10 @@ class SiteDraws:
         gaussian = cg.coordinate_gaussian(self.density.factor, marginals.tau, marginals.nu)
         given = None
         with few_blas_threads(self.cov.size):
-            if self._rows is not None:
-                given = self._rows.given(gaussian, replace(escalation.DEFAULT, first=self._rung))
+            if self.rows is not None:
+                given = self.rows.given(gaussian, replace(escalation.DEFAULT, first=self.rung))
             known = gaussian, self.density, marginals, given
-            return pair_proposal(*known, moments=self._moments)
+            return pair_proposal(*known, moments=self.moments)
 
     @cached_property
     def sampler(self) -> coordinates.SiteSampler:
@@ -216,8 +204,8 @@ class SiteDraws:
         proposal = self.proposal
         sd = np.linalg.norm(self.density.factor, axis=1)
         known = self._factors.log_concave_within(sd)
-        target = None if known else Target(self.density, self._slopes, most=self.most)
-        return coordinates.SiteSampler(with_modes(proposal, target, self._rows))
+        target = None if known else Target(self.density, self.slopes, most=self.most)
+        return coordinates.SiteSampler(with_modes(proposal, target, self.rows))
 
 
 def pairs_of(rows: Rectangle, sites: SitesGiven) -> SiteDraws:
@@ -261,80 +249,36 @@ class _Exact(NamedTuple):
     second: FloatArray
 
 
-class _Reference(NamedTuple):
-    """Gaussian sites, with what N(0, G) times these is."""
-
-    tau: FloatArray
-    nu: FloatArray
-    mean: FloatArray
-    weights: FloatArray
-    precision: FloatArray
-    share: FloatArray  # of each draw, among all references
-
-    def slopes(self, e: FloatArray) -> FloatArray:
-        """Of the log of the sites."""
-        return self.nu - self.tau * e
-
-
-def _references(
-    matrix: FloatArray, pairs: SiteDraws, c: FloatArray, e: FloatArray
-) -> list[_Reference]:
-    """EP's sites, and those about the modes where there are several."""
-    proposal, ep = pairs.sampler.proposal, pairs.ep
-    modes = proposal.modes if isinstance(proposal, ModePairs) else ()
-    sites = [(ep.tau, ep.nu), *((mode.tau, mode.nu) for mode in modes)]
-    shares = np.ones((1, c.shape[0]))
-    if modes:
-        logs = [cg.coordinate_gaussian(pairs.density.factor, *x).log_over_prior(c.T) for x in sites]
-        shares = softmax(np.array(logs), axis=0)
-    found = []
-    for (tau, nu), share in zip(sites, shares, strict=True):
-        precision = pairs.cov.site_precision(tau)
-        weights = nu - precision @ (matrix @ nu)
-        found.append(_Reference(tau, nu, matrix @ weights, weights, precision, share))
-    return found
-
-
 def _exact_slopes(
-    matrix: FloatArray, pairs: SiteDraws, sites: SitesGiven, draws: FloatArray, weights: FloatArray
+    matrix: FloatArray, pairs: SiteDraws, sites: SitesGiven, c: FloatArray, weights: FloatArray
 ) -> _Exact:
-    """By weighted draws of the coordinates."""
-    e = draws @ pairs.density.factor.T
-    eta = pairs.density.offset + e
-    references = _references(matrix, pairs, draws, e)
-    slopes, curvatures = sites.slopes(eta)
-    shared = np.sum([own.share[:, None] * own.slopes(e) for own in references], axis=0)
-    slopes -= shared
-    kinked = np.flatnonzero(sites.kinked(eta))
+    """By weighted draws of the coordinates, shape (N, r)."""
+    proposal, ep, factor = pairs.sampler.proposal, pairs.ep, pairs.density.factor
+    modes = proposal.modes if isinstance(proposal, ModePairs) else ()
+    known = [(ep.tau, ep.nu), *((mode.tau, mode.nu) for mode in modes)]
+    gaussians = [cg.coordinate_gaussian(factor, *own) for own in known]
+    # Of each draw among the Gaussians.
+    shares = softmax(np.array([x.log_over_prior(c.T) for x in gaussians]), axis=0)
+    e, back = c @ factor.T, pinv(factor)
+    slopes = sites.gradient(pairs.density.offset + e)
+    for (tau, nu), share in zip(known, shares, strict=True):
+        slopes = slopes - share[:, None] * (nu - tau * e)
     found = []
-    for own in references:
-        part = weights * own.share
-        mass, moved = part.sum(), part @ slopes
-        curved = slopes.T @ (part[:, None] * slopes)
-        smooth = curved.diagonal()[kinked]
-        # The mean second derivatives of the log of the sites over the sum of the references.
-        bends = part @ curvatures + sum((part @ one.share) * one.tau for one in references)
-        curved[np.diag_indices_from(curved)] += bends
-        if len(references) > 1:
-            curved += shared.T @ (part[:, None] * shared)
-            for one in references:
-                curved -= one.slopes(e).T @ ((part * one.share)[:, None] * one.slopes(e))
-        kept = -(own.precision @ matrix)
+    for (tau, nu), gaussian, share in zip(known, gaussians, shares, strict=True):
+        part = weights * share
+        precision, mass = pairs.cov.site_precision(tau), part.sum()
+        pull = nu - precision @ (matrix @ nu)
+        kept = -(precision @ matrix)
         kept[np.diag_indices_from(kept)] += 1.0
-        variance = np.einsum("ij,ji->i", matrix, kept)
-        if kinked.size:
-            alone = part @ ((e - own.mean) * slopes)[:, kinked]
-            rest = curved[kinked]
-            rest[np.arange(kinked.size), kinked] = smooth
-            alone -= np.einsum("ik,ik->i", matrix[kinked] @ kept, rest)
-            curved[kinked, kinked] = smooth + alone / variance[kinked]
-        pulled, carried = kept @ moved, kept @ curved @ kept.T
-        first, off = matrix @ pulled, own.mean - pairs.ep.mean
-        second = np.einsum("ij,ji->i", matrix @ carried, matrix)
-        second += mass * (variance + off**2) + 2.0 * off * first
-        carried -= mass * own.precision
-        carried += np.outer(mass * own.weights + 2.0 * pulled, own.weights)
-        found.append((mass * own.weights + pulled, carried, first + mass * off, second))
+        spread, off = matrix @ kept, matrix @ pull - ep.mean
+        pulled = kept @ (part @ slopes)
+        shared = (part[:, None] * slopes).T @ (c - gaussian.mean)
+        first = matrix @ pulled
+        second = np.einsum("ij,ji->i", spread, shared @ factor.T) + 2.0 * off * first
+        second += mass * (spread.diagonal() + off**2)
+        carried = kept @ shared @ back - mass * precision
+        carried += np.outer(mass * pull + 2.0 * pulled, pull)
+        found.append((mass * pull + pulled, carried, first + mass * off, second))
     mean, in_cov, *moments = (reduce(np.add, x) for x in zip(*found, strict=True))
     return _Exact(mean, 0.5 * linalg.symmetric(in_cov), *moments)
 

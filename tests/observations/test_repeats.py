@@ -7,7 +7,7 @@ import pymc_skewgp as sg
 from pymc_skewgp._gaussian.covariance import FactoredCovariance
 from pymc_skewgp._observations.observations import Observations, intervals
 from pymc_skewgp._posterior.conditioning import Conditioning
-from pymc_skewgp.likelihoods import BinomialProbit, Gaussian
+from pymc_skewgp.likelihoods import BinomialProbit, Gaussian, Preference
 
 INF = np.inf
 X = np.array([[0.0], [0.8]])
@@ -101,3 +101,18 @@ def test_beside_other_data():
         error = np.hypot(getattr(left.moment_errors, name), getattr(right.moment_errors, name))
         off = np.abs(getattr(left.moments, name) - getattr(right.moments, name))
         assert np.all(off < 5 * error)
+
+
+def test_duels_of_equal_items():
+    """They say nothing of f, and each has the probability 1/2: 20 of them, beside 60 others."""
+    duels, equal = np.tile([[1, 0], [1, 0], [0, 1]], (20, 1)), np.tile([[0, 2]], (20, 1))
+    items = X[[0, 1, 0]]
+    found = [
+        sg.SkewGPPosterior(
+            items, y, cov_func=kernel, likelihood=Preference(0.5), n_draws=4096
+        ).log_marginal_likelihood
+        for y in (duels, np.concatenate([duels, equal]))
+    ]
+    off = found[1].value - found[0].value + 20 * np.log(2.0)
+    assert abs(off) < 4.5 * np.hypot(found[0].std_error, found[1].std_error)
+    assert found[1].std_error < 0.01

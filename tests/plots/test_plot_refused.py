@@ -51,7 +51,11 @@ REFUSED = [
     (partial(SLICE, normal(2), 0, y=[1]), ValueError, r"y must have shape \(2,\)"),
     (partial(SKEW, np.zeros((4, 3)), VALUE), ValueError, r"1 or 2 column\(s\), got 3: choose"),
     (partial(SKEW, X[:3], VALUE), ValueError, r"3 row\(s\), but skewness has 4"),
-    (partial(SKEW, X, Dataset({"skewness_se": 1.0})), KeyError, r"'skewness'.*\['skewness_se'\]"),
+    (
+        partial(SKEW, X, Dataset({"skewness_se": 1.0})),
+        KeyError,
+        r"lacks skewness.*\['skewness_se'\]",
+    ),
     (partial(SKEW, PLANE, VALUE, kind="map"), ValueError, '"scatter" or "contour", got \'map\''),
     (partial(SKEW, X, VALUE, **CONTOUR), ValueError, "two columns, and X has one"),
     (partial(SKEW, X, VALUE, vmax=1.0), ValueError, "two columns, and X has one"),

@@ -249,3 +249,19 @@ def test_different_rows_of_labels():
     assert (np.abs(a.moments.mean - b.moments.mean) < 5 * error).all()
     error = np.hypot(a.moment_errors.sd, b.moment_errors.sd)
     assert (np.abs(a.moments.sd - b.moments.sd) < 5 * error).all()
+
+
+def test_duels_of_new_items_that_are_near_each_other():
+    """Under every input of the data, and under the kernel itself."""
+    rng, X = np.random.default_rng(0), np.tile(np.linspace(0.0, 3.0, 4)[:, None], (80, 1))
+    duels = rng.permutation(320).reshape(-1, 2)[:60]
+    duels = np.sort(duels % 4, axis=1)[:, ::-1] + 4 * np.arange(60)[:, None]  # the larger one wins
+    duels = duels[duels[:, 0] != duels[:, 1]]
+    own = {"cov_func": 2.0 * pm.gp.cov.ExpQuad(1, ls=1.0)}
+    found = []
+    for approximation in ("auto", None):
+        gp = sg.SkewGP(**own, approximation=approximation)
+        posterior = gp.posterior(X, duels, likelihood=sg.likelihoods.Preference(0.3), n_draws=2048)
+        found.append(posterior.preference_probability([[1.5]], [[1.7]]))
+    # Five standard errors; as if apart given the data they differ by thirty.
+    assert abs(found[0].value - found[1].value) < 5 * np.hypot(*(x.std_error for x in found))

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from likelihood_oracles import function_grid
 from oracles import finite_difference
+from scipy.linalg import block_diag
 from scipy.special import log_ndtr, ndtr
+from scipy.stats import norm
 
-from pymc_skewgp._posterior.evidence_gradient import Rows, log_prob_by_ep, repeated_log_prob
+from pymc_skewgp._posterior.evidence_gradient import Rows, log_prob_by_draws, log_prob_by_ep
 
 INF = np.inf
 PLACE = np.array([0, 0, 1])
@@ -65,7 +67,7 @@ def test_values(hard, many):
     # EP is off by hundredths where a sign is known without noise, and less elsewhere.
     assert log_prob_by_ep(rows, tol=1e-6)[0].value == pytest.approx(truth, abs=0.02)
     # 4096 draws of two coordinates: a relative error of a thousandth.
-    assert repeated_log_prob(rows, n_draws=4096).value == pytest.approx(truth, abs=2e-3)
+    assert log_prob_by_draws(rows, 4096, 0).value == pytest.approx(truth, abs=2e-3)
 
 
 def directions(rows):
@@ -110,7 +112,19 @@ def test_gradients(hard, index):
     )
     by_ep = along(log_prob_by_ep(rows, tol=1e-9)[0], which, direction)
     assert by_ep == pytest.approx(float(own), abs=1e-5 + 1e-5 * abs(by_ep))
-    drawn = along(repeated_log_prob(rows, n_draws=4096), which, direction)
+    drawn = along(log_prob_by_draws(rows, 4096, 0), which, direction)
     # Derivatives in limits and noise alone, mean and covariance of z being what they are, are means
     # over draws of sums over a hundred rows: their standard deviation is one, over 64.
     assert drawn == pytest.approx(slope, abs=5e-3 if which == "cov" else 0.05)
+
+
+def test_rows_whose_predictors_are_known():
+    """Fifty rows of a predictor without variance: their probability is that of their noise."""
+    rows, sd = problem(False), np.sqrt(0.5)
+    columns = ((rows.noise, 0.5), (rows.lower, -INF), (rows.upper, 0.3), (rows.counts, 50.0))
+    wide = Rows(block_diag(rows.cov, 0.5), *(np.append(*x) for x in columns))
+    found, more = (log_prob_by_draws(x, 1024, 0) for x in (rows, wide))
+    # By the same draws.
+    assert more.value - found.value == pytest.approx(50 * log_ndtr(0.3 / sd), abs=1e-9)
+    hazard = norm.pdf(0.3 / sd) / norm.cdf(0.3 / sd) / sd
+    np.testing.assert_allclose(more.upper, np.append(found.upper, 50 * hazard), atol=1e-9)

@@ -105,12 +105,10 @@ class SiteFunctions:
     def at(self, y: Data, parameters: Parameters) -> sites.SitesGiven:
         """See `SiteFamily`."""
         own = self.given([np.asarray(x, np.float64) for x in parameters])
-        slopes = partial(own.slopes, y)
         return sites.SitesGiven(
             int(np.size(y)),
             partial(own.log_prob, y),
-            slopes,
-            partial(sites.slope_jumps, slopes),
+            partial(own.slopes, y),
             partial(own.in_parameters, y),
             has_parameters=bool(parameters),
             width=own.graph.width,
