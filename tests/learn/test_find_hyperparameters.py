@@ -177,14 +177,14 @@ class TestPseudoPoints:
                 cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=1.0), pseudo_points=[[1.5]], truncation=t
             )
         fit = learn(gp, self.X, self.Y)
-        grid = np.arange(-2.0, 2.0, 0.2)
-        total = [
+        here, *sides = (
             gp.posterior(self.X, self.Y, point={"t": t}).log_marginal_likelihood.value
             + stats.norm.logpdf(t)
-            for t in grid
-        ]
-        # A second derivative of about 1: half a grid step, and .005 nats for the end of the search.
-        assert abs(fit.point["t"] - grid[np.argmax(total)]) < 0.2
+            for t in fit.point["t"] + np.array([0.0, -0.3, 0.3])
+        )
+        # A second derivative of about 1: .045 nats lower where the optimum is here, and it is
+        # within .15 where both are lower.
+        assert here > max(sides)
 
 
 class TestManyLabels:
