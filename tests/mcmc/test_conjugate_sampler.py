@@ -77,7 +77,7 @@ def assert_same_distributions(fresh, after):
 def test_moves_at_fixed_parameters(move, s, design):
     """The first step draws u from f, the later ones go on from their joint state, in blocks."""
     rng = np.random.default_rng(100 + s)
-    theta, n = (0.0, np.log(3.0), 0.3), 700
+    theta, n = (0.0, np.log(3.0), 0.3), 500
     f = draw_prior(prior(theta, s), 3 * n, rng)
     sign = draw_labels(f, design, rng)
     before = functionals(f[:n], sign[:n], design)
@@ -274,7 +274,7 @@ def test_tuned_chain_against_a_posterior_in_closed_form():
     rng = np.random.default_rng(5)
     state, path = conjugate.init(zero, slices.init(np.array(centre))), []
     model = density(state.theta.values)[0]
-    for i in range(N_TUNED + 1400):
+    for i in range(N_TUNED + 900):
         move = HyperparameterMove(density, i < N_TUNED)
         state, _ = sampler.step(state, model, rng, hyperparameters=move)
         model = state.model

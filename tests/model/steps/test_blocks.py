@@ -215,8 +215,8 @@ def sample_lin_ess(model, draws=200, n_steps=1, thin=1, **kwargs):
 def test_it_agrees_with_the_exact_step():
     """n = 4: 4.5 standard errors of the difference of the means, by the effective sample sizes."""
     model = probit_model(4, 2)
-    draws = sample_lin_ess(model, draws=4000, n_steps=5).posterior["f"].values
-    exact = sample_by(model, 4000).posterior["f"].values
+    draws = sample_lin_ess(model, draws=1500, n_steps=5).posterior["f"].values
+    exact = sample_by(model, 1500).posterior["f"].values
     variance = 0.0
     for sampled in (draws, exact):
         ess = array_stats.ess(sampled, chain_axis=0, draw_axis=1, method="mean")

@@ -52,8 +52,8 @@ def assert_agrees(draws, mean, sd, unseen=0.0):
 
 @pytest.mark.parametrize("s", [0, 2])
 def test_moments_agree_with_the_exact_posterior(s):
-    """n = 20. 2 x 4000 draws; the reference has 16384 weighted ones, errors .005 of an sd."""
-    idata = step_models.sample(step_models.probit_model(20, s), draws=4000)
+    """n = 20. 2 x 1500 draws; the reference has 16384 weighted ones, errors .005 of an sd."""
+    idata = step_models.sample(step_models.probit_model(20, s), draws=1500)
     exact = SkewGPPosterior(
         step_models.X,
         step_models.Y,
