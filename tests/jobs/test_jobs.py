@@ -288,7 +288,8 @@ with pm.Model():
     ls = pm.InverseGamma("ls", 3, 3)
     gp = sg.SkewGP(mean_func=pm.gp.mean.Constant(1), cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
 dt = xr.open_datatree(sys.argv[1])
-new = sg.predict(dt, [[2.0], [5.0]], gp=gp, likelihood=sg.likelihoods.Poisson(), progressbar=False)
+given = {"gp": gp, "likelihood": sg.likelihoods.Poisson(), "random_seed": 2, "progressbar": False}
+new = sg.predict(dt, [[2.0], [5.0]], **given)
 print(*new["predictions_summary"]["y_mean"].values)
 """
 
@@ -309,6 +310,8 @@ def test_save_load_predict(tmp_path):
     run = subprocess.run([sys.executable, "-c", NEW_PROCESS, file], capture_output=True, text=True)
     # truth
     new = np.array(run.stdout.split(), dtype=float)
+    here = sg.predict(dt, [[2.0], [5.0]], random_seed=2, progressbar=False)["predictions_summary"]
+    np.testing.assert_allclose(new, here["y_mean"], rtol=1e-12)
     # Some 16 rows a bend, of 7 and of 1 on average: .1 and .25 in the logarithm.
     assert np.abs(np.log(new) - (1 + np.sin([2.0, 5.0]))).max() < 0.5
 
