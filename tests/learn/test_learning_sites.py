@@ -1,10 +1,12 @@
-"""Hyperparameters under sites: against Gaussian regression, and differences."""
+"""Hyperparameters under sites: against Gaussian regression, a linear model, and differences."""
 
 import numpy as np
 import pymc as pm
 import pytest
 from oracles import finite_difference
 from pymc.distributions.transforms import ordered
+from scipy import stats
+from scipy.special import expit
 
 import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
@@ -88,6 +90,37 @@ def test_a_distribution_is_its_likelihood():
         np.testing.assert_allclose(same.gradient, one.gradient, rtol=1e-4, atol=1e-5)
     # EP's evidence is off by hundredths, and so are its slopes.
     np.testing.assert_allclose(ours.gradient, found.gradient, atol=0.1)
+
+
+def test_logistic_regression():
+    """Sites under a linear kernel are a logistic regression, its evidence a double integral."""
+    y = RNG.binomial(1, expit(1.5 * X[:, 0]))
+
+    def kernel():
+        s, b = half_normal("s"), pm.Gamma("b", 2, 2)
+        return s**2 * pm.gp.cov.Linear(1, c=0.0) + pm.gp.cov.Constant(b**2)
+
+    def exact(x):
+        slope_sd, intercept_sd = np.exp(x)
+        w = np.linspace(-8.0, 8.0, 201)
+        eta = slope_sd * w[:, None, None] * X[:, 0] + intercept_sd * w[:, None]
+        log_p = (-np.logaddexp(0.0, (1.0 - 2.0 * y) * eta)).sum(axis=-1)
+        density = np.exp(log_p) * stats.norm.pdf(w)[:, None] * stats.norm.pdf(w)
+        return np.log(density.sum()) + 2 * np.log(w[1] - w[0])
+
+    def total(x):
+        s, b = np.exp(x)
+        prior = stats.halfnorm(scale=2).logpdf(s) + stats.gamma(2, scale=0.5).logpdf(b)
+        return exact(x) + prior
+
+    objective, origin = objective_of(y, lk.BernoulliLogit, kernel)
+    point = Point(origin - 0.2)
+    assert objective.coordinates.labels == ["s", "b"]
+    estimate = objective.estimate(point, 2048, 1)
+    assert abs(estimate.value - exact(point.x)) < 4 * estimate.std_error + 1e-5
+    # 2048 pairs in two dimensions: errors of the gradient of some thousandths.
+    found, slopes = objective.by_twisting(point, 2048, 0), finite_difference(total, point.x, 1e-4)
+    np.testing.assert_allclose(found.gradient, slopes, atol=0.01)
 
 
 def ordered_logit():
