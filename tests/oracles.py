@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from likelihood_oracles import function_grid
 from numpy.typing import ArrayLike, NDArray
+from rectangle_oracles import composite, log_interval
 from scipy.interpolate import make_interp_spline
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import brentq, minimize_scalar
@@ -78,7 +79,7 @@ def equicorrelated_log_prob(lower: ArrayLike, upper: ArrayLike, rho: float) -> f
     """
     low, high = _vectors(lower, upper)
     if rho == 0:
-        return float(_log_interval(low, high).sum())
+        return float(log_interval(low, high).sum())
     _, log_weights, _, _ = _common_factor(low, high, rho)
     return float(logsumexp(log_weights))
 
@@ -119,11 +120,11 @@ def brute_log_prob(lower: ArrayLike, upper: ArrayLike, cov: ArrayLike) -> float:
         shift = states @ factor[k, :k]
         alpha, beta = (low[k] - shift) / factor[k, k], (high[k] - shift) / factor[k, k]
         if k == n - 1:
-            return float(logsumexp(log_weights + _log_interval(alpha, beta)))
+            return float(logsumexp(log_weights + log_interval(alpha, beta)))
         # Nothing is left 9.5 deviations beyond the peak of the interval.
         peak = np.clip(0.0, alpha, beta)
         start, stop = np.maximum(alpha, peak - 9.5), np.minimum(beta, peak + 9.5)
-        s, w = _composite(0.0, 1.0, 30, 16)
+        s, w = composite(np.linspace(0.0, 1.0, 31), 16)
         e = start[:, None] + (stop - start)[:, None] * s
         log_w = np.log((stop - start)[:, None] * w) - 0.5 * e**2 - 0.5 * _LOG_2PI
         log_weights = (log_weights[:, None] + log_w).ravel()
@@ -233,25 +234,8 @@ def _vectors(lower: ArrayLike, upper: ArrayLike) -> tuple[FloatArray, FloatArray
     return low.astype(float), high.astype(float)
 
 
-def _composite(start: float, stop: float, panels: int, nodes: int) -> tuple[FloatArray, FloatArray]:
-    s, w = np.polynomial.legendre.leggauss(nodes)
-    edges = np.linspace(start, stop, panels + 1)
-    half = 0.5 * np.diff(edges)[:, None]
-    return (edges[:-1, None] + half * (1.0 + s)).ravel(), (half * w).ravel()
-
-
-def _log_interval(a: ArrayLike, b: ArrayLike) -> FloatArray:
-    """log(Phi(b) - Phi(a)), as the difference of two numbers of the tail that holds more zeros."""
-    a, b = np.broadcast_arrays(np.asarray(a, dtype=float), np.asarray(b, dtype=float))
-    with np.errstate(invalid="ignore"):
-        flip = a + b > 0
-    a, b = np.where(flip, -b, a), np.where(flip, -a, b)
-    log_b = log_ndtr(b)
-    return log_b + np.log1p(-np.exp(log_ndtr(a) - log_b))
-
-
 def _interval_moments(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
-    log_mass = _log_interval(a, b)
+    log_mass = log_interval(a, b)
     density_a, density_b = (np.exp(-0.5 * c**2 - 0.5 * _LOG_2PI - log_mass) for c in (a, b))
     at_a, at_b = (np.where(np.isfinite(c), c, 0.0) * d for c, d in ((a, density_a), (b, density_b)))
     mean = density_a - density_b
@@ -268,7 +252,7 @@ def _common_factor(
         return (low - shift) / np.sqrt(1.0 - rho), (high - shift) / np.sqrt(1.0 - rho)
 
     def log_integrand(t: FloatArray) -> FloatArray:
-        return -0.5 * t**2 - 0.5 * _LOG_2PI + _log_interval(*bounds(t)).sum(axis=1)
+        return -0.5 * t**2 - 0.5 * _LOG_2PI + log_interval(*bounds(t)).sum(axis=1)
 
     def height(t: float) -> float:
         return float(log_integrand(np.array([t]))[0])
@@ -281,7 +265,7 @@ def _common_factor(
         while height(mode + direction * reach) > floor:
             reach *= 2.0
         ends.append(brentq(lambda t: height(t) - floor, mode, mode + direction * reach, rtol=1e-6))
-    nodes, weights = _composite(ends[0], ends[1], 60, 16)
+    nodes, weights = composite(np.linspace(*ends, 61), 16)
     alpha, beta = bounds(nodes)
     return nodes, np.log(weights) + log_integrand(nodes), alpha, beta
 

@@ -45,6 +45,13 @@ def log_interval(a: FloatArray, b: FloatArray, width: FloatArray | None = None) 
     return result
 
 
+def composite(edges: FloatArray, nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights of Gauss-Legendre rules, one in each of the panels between the edges."""
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    half = 0.5 * np.diff(edges)[:, None]
+    return (edges[:-1, None] + half * (1.0 + points)).ravel(), (half * weights).ravel()
+
+
 def factor_log_prob(
     lower: ArrayLike, upper: ArrayLike, loadings: ArrayLike, noise_sd: ArrayLike
 ) -> float:
@@ -162,16 +169,12 @@ def chain_log_prob(
     """
     low, high = np.asarray(lower, dtype=float), np.asarray(upper, dtype=float)
     r = np.asarray(correlations, dtype=float)
-    points, weights = np.polynomial.legendre.leggauss(12)
     log_density = nodes = None
     for k in range(low.size):
         # Nothing is left 12 deviations beyond 0 or beyond the bound nearest to it.
         start = max(low[k], min(high[k], 0.0) - 12.0)
         stop = min(high[k], max(low[k], 0.0) + 12.0)
-        edges = np.linspace(start, stop, panels + 1)
-        half = 0.5 * np.diff(edges)[:, None]
-        new = (edges[:-1, None] + half * (1.0 + points)).ravel()
-        log_weight = np.log(half * weights).ravel()
+        new, weights = composite(np.linspace(start, stop, panels + 1), 12)
         if nodes is None:
             log_density = -0.5 * new**2 - 0.5 * _LOG_2PI
         else:
@@ -180,7 +183,7 @@ def chain_log_prob(
             log_kernel = -0.5 * gap**2 / var - 0.5 * np.log(var) - 0.5 * _LOG_2PI
             log_density = logsumexp(log_kernel + log_density, axis=1)
         nodes = new
-        log_density = log_density + log_weight
+        log_density = log_density + np.log(weights)
         if log_factors is not None and log_factors[k] is not None:
             log_density = log_density + log_factors[k](nodes)
     return float(logsumexp(log_density))
@@ -218,10 +221,7 @@ def duplicated_factor_log_prob(
     """
     high, twin = np.asarray(upper, dtype=float), np.asarray(twin_upper, dtype=float)
     b, d = np.asarray(loading, dtype=float), np.asarray(noise_sd, dtype=float)
-    edges = np.linspace(-10.0, 10.0, 201)
-    points, weights = np.polynomial.legendre.leggauss(10)
-    half = 0.5 * np.diff(edges)[:, None]
-    t = (edges[:-1, None] + half * (1.0 + points)).ravel()
+    t, weights = composite(np.linspace(-10.0, 10.0, 201), 10)
     total = np.sqrt(d**2 + gap_sd**2)
     h = (high - t[:, None] * b) / d
     k = (twin - t[:, None] * b) / total
@@ -233,7 +233,7 @@ def duplicated_factor_log_prob(
     both = 0.5 * (ndtr(h) + ndtr(k)) - owens_t(h, at_h / h) - owens_t(k, at_k / k)
     both -= np.where((h * k < 0) | ((h * k == 0) & (h + k < 0)), 0.5, 0.0)
     log_terms = np.log(np.maximum(both, 1e-300)).sum(axis=1) - 0.5 * t**2 - 0.5 * _LOG_2PI
-    return float(logsumexp(log_terms + np.log(half * weights).ravel()))
+    return float(logsumexp(log_terms + np.log(weights)))
 
 
 def plane_log_prob(lower: ArrayLike, upper: ArrayLike, loadings: ArrayLike) -> float:
@@ -258,11 +258,8 @@ def plane_log_prob(lower: ArrayLike, upper: ArrayLike, loadings: ArrayLike) -> f
             det = b[0] * other[1] - b[1] * other[0]
             if abs(det) > 1e-14:
                 cuts.append((c * other[1] - e * b[1]) / det)
-    edges = np.unique(np.clip(cuts, -12.0, 12.0))
-    points, weights = np.polynomial.legendre.leggauss(24)
-    half = 0.5 * np.diff(edges)[:, None]
-    x = (edges[:-1, None] + half * (1.0 + points)).ravel()
-    log_weight = np.log(half * weights).ravel() - 0.5 * x**2 - 0.5 * _LOG_2PI
+    x, weights = composite(np.unique(np.clip(cuts, -12.0, 12.0)), 24)
+    log_weight = np.log(weights) - 0.5 * x**2 - 0.5 * _LOG_2PI
     rest = np.stack([low, high])[:, None, :] - x[None, :, None] * B[:, 0]
     with np.errstate(divide="ignore", invalid="ignore"):
         ends = np.sort(rest / B[:, 1], axis=0)

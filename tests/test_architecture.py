@@ -8,6 +8,7 @@ names. Imports inside functions count like any other. Blocks under ``if TYPE_CHE
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from runpy import run_path
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+parse = cache(ast.parse)
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "pymc_skewgp"
 
@@ -139,7 +141,7 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
     if module in EXEMPT:
         index = None
     problems = []
-    for found in imports(ast.parse(source), module, is_package):
+    for found in imports(parse(source), module, is_package):
         internal = found.target.split(".")[0] == PACKAGE
         check = internal_problem if internal else third_party_problem
         problem = check(found, index)
@@ -259,7 +261,7 @@ def too_long(module: str, source: str) -> dict[str, str]:
     lines, documented = source.splitlines(), docstring_lines(source)
     if len(lines) > MAX_FILE_LINES:
         found[short] = f"has {len(lines)} lines, more than {MAX_FILE_LINES}"
-    for name, function in functions(ast.parse(source)):
+    for name, function in functions(parse(source)):
         code, parameters = n_code_lines(function, lines, documented), n_parameters(function)
         problems = []
         if code > MAX_FUNCTION_LINES:
@@ -282,4 +284,4 @@ def test_modules_and_functions_are_short():
 def test_the_table_of_public_functions_names_what_there_is(known):
     module, name = known.split(":")
     source = MODULES[f"{PACKAGE}.{module}"].read_text(encoding="utf-8")
-    assert n_parameters(dict(functions(ast.parse(source)))[name]) > MAX_PARAMETERS
+    assert n_parameters(dict(functions(parse(source)))[name]) > MAX_PARAMETERS

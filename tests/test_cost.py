@@ -81,13 +81,6 @@ def test_unknown_memory_refuses_nothing(monkeypatch):
     cost.refuse_too_many_rows(10**7)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"), [(0.2, "1 s"), (89.0, "89 s"), (95.0, "2 min"), (7200.0, "2.0 h")]
-)
-def test_durations(seconds, expected):
-    assert cost._duration(seconds) == expected
-
-
 def test_blocks_say_what_they_cost(monkeypatch, caplog):
     monkeypatch.setattr(cost, "available_bytes", lambda: 2 * GB)
     with caplog.at_level(logging.INFO, "pymc.pymc_skewgp"):

@@ -84,22 +84,11 @@ def results(tmp_path_factory, modules):
             noise = 0.1 * rng.normal()  # of the fold, the same for all methods
             for method in summary.METHODS:
                 gain = {"GP-L": -0.2, "SkewGP0": GAIN * (i % 2), "SkewGP2": GAIN * (i % 2)}
-                rows.append(
-                    {
-                        "set": f"set {i:02}",
-                        "fold": fold,
-                        "method": method,
-                        "n": 100 + 7 * i,
-                        "d": 2 + i % 5,
-                        "information": level + noise + gain.get(method, 0.0),
-                        "accuracy": 0.5 + 0.5 * level,
-                        "log_evidence": -10.0,
-                        "skewness": skewness,
-                        "seconds": 1.0,
-                        "failure": "",
-                    }
-                )
-    pd.DataFrame(rows).to_csv(folder / "paper_pmlb.csv", index=False)
+                information = level + noise + gain.get(method, 0.0)
+                known = f"set {i:02}", fold, method, 100 + 7 * i, 2 + i % 5, information
+                rows.append((*known, 0.5 + 0.5 * level, -10.0, skewness, 1.0, ""))
+    names = "set fold method n d information accuracy log_evidence skewness seconds failure"
+    pd.DataFrame(rows, columns=names.split()).to_csv(folder / "paper_pmlb.csv", index=False)
     return folder
 
 

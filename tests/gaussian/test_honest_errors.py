@@ -1,9 +1,9 @@
 """Stated errors against known answers: a part of ``benchmarks/honesty.py`` that takes a minute.
 
-Twelve problems of each family, both goals. With sixteen replicates errors over stated errors have
-Student's t with 15 degrees of freedom at most: 6.4 % beyond 2, .12 % beyond 4. Of the 24 estimates
-of a family more than 6 are then beyond 2 with probability 5e-4, and more than 1 beyond 4 with 4e-4:
-over 19 families one false alarm in 60 sets of problems. The problems and seeds are fixed.
+Eight problems of each family, both goals. With sixteen replicates errors over stated errors have
+Student's t with 15 degrees of freedom at most: 6.4 % beyond 2, .12 % beyond 4. Of the 16 estimates
+of a family more than 5 are then beyond 2 with probability 3e-4, and more than 1 beyond 4 with 2e-4:
+over 21 families one false alarm in 100 sets of problems. The problems and seeds are fixed.
 
 Answers are in `honest_answers.json`, for their quadrature takes twice as long as the estimates; one
 of each family is computed again. `python tests/gaussian/test_honest_errors.py` writes them anew.
@@ -25,7 +25,7 @@ from pymc_skewgp import mvn_logcdf
 from pymc_skewgp._errors import no_warnings
 
 # Problems of their own, not those that the thresholds were looked at with.
-PROBLEMS = range(10_000, 10_012)
+PROBLEMS = range(10_000, 10_008)
 # What `integrate` says of itself: tests/learn/test_integrate.py.
 NAMES = [name for name in FAMILIES if "integrated" not in name]
 ANSWERS = Path(__file__).with_name("honest_answers.json")
@@ -40,7 +40,7 @@ def test_errors_are_as_stated(family):
     answers = {(family, str(i)): exact for i, exact in zip(PROBLEMS, known, strict=True)}
     rows = [row for i in PROBLEMS for row in honesty.measure(family, i, answers)]
     _, ratio = honesty.errors(rows)
-    assert (ratio > 2.0).sum() <= 6
+    assert (ratio > 2.0).sum() <= 5
     assert (ratio > 4.0).sum() <= 1
     assert ratio.max() < 8.0
 

@@ -224,17 +224,17 @@ def test_rare_class_in_a_pipeline():
 
 @SLOW
 def test_many_rows():
-    """20,000 labels of a function of two inputs."""
+    """8,000 labels of a function of two inputs: more than exact algebra is for."""
     rng = np.random.default_rng(SEED)
-    X = rng.uniform(-2, 2, (20_200, 2))
+    X = rng.uniform(-2, 2, (8200, 2))
     truth = expit(2 * np.sin(2 * X[:, 0]) + X[:, 1] ** 2 - 1)
-    y = rng.random(20_200) < truth
+    y = rng.random(8200) < truth
     # job
     classifier = sg.SkewGPClassifier(random_state=SEED).fit(X[200:], y[200:])
     p = classifier.predict_proba(X[:200])[:, 1]
     # truth
-    # Some 50 coefficients from 20,000 labels: .5 * sqrt(50 / 20,000) = .025 at most.
-    assert np.abs(p - truth[:200]).mean() < 0.025
+    # Some 50 coefficients from 8,000 labels: .5 * sqrt(50 / 8,000) = .04 at most.
+    assert np.abs(p - truth[:200]).mean() < 0.04
 
 
 def test_survival():
@@ -288,7 +288,8 @@ with pm.Model():
     ls = pm.InverseGamma("ls", 3, 3)
     gp = sg.SkewGP(mean_func=pm.gp.mean.Constant(1), cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
 dt = xr.open_datatree(sys.argv[1])
-new = sg.predict(dt, [[2.0], [5.0]], gp=gp, likelihood=sg.likelihoods.Poisson(), progressbar=False)
+given = {"gp": gp, "likelihood": sg.likelihoods.Poisson(), "random_seed": 2, "progressbar": False}
+new = sg.predict(dt, [[2.0], [5.0]], **given)
 print(*new["predictions_summary"]["y_mean"].values)
 """
 
@@ -309,6 +310,8 @@ def test_save_load_predict(tmp_path):
     run = subprocess.run([sys.executable, "-c", NEW_PROCESS, file], capture_output=True, text=True)
     # truth
     new = np.array(run.stdout.split(), dtype=float)
+    here = sg.predict(dt, [[2.0], [5.0]], random_seed=2, progressbar=False)["predictions_summary"]
+    np.testing.assert_allclose(new, here["y_mean"], rtol=1e-12)
     # Some 16 rows a bend, of 7 and of 1 on average: .1 and .25 in the logarithm.
     assert np.abs(np.log(new) - (1 + np.sin([2.0, 5.0]))).max() < 0.5
 

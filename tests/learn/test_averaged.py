@@ -85,16 +85,6 @@ def test_regression_spreads_with_the_noise():
     assert set(model.hyperparameters_["posterior"].data_vars) == {"sigma", "eta", "ls"}
 
 
-def test_a_kernel_without_hyperparameters():
-    def fixed(d):
-        return 9.0 * pm.gp.cov.ExpQuad(d, ls=0.7)
-
-    average = sg.SkewGPClassifier(fixed, hyperparameters="average", random_state=0)
-    plain = sg.SkewGPClassifier(fixed, random_state=0)
-    p, q = (m.fit(X2, [0, 1]).posterior_.probability(NEW) for m in (average, plain))
-    assert (np.abs(p.value - q.value) < 4 * np.hypot(p.std_error, q.std_error)).all()
-
-
 # SkewGPSurvival: against a posterior by hand, quadrature and a count of pairs.
 
 

@@ -226,7 +226,7 @@ def test_optima_far_out_are_named():
     features, rare = rng.normal(size=(40, 2)), np.arange(40) < 2
     model = fast(fit_intercept=False)  # a level is enough for rare positives
     search = model._search
-    model._search = replace(search, half_width=2.0, n_draws=64, max_noise=np.inf)
+    model._search = replace(search, method="ep", half_width=2.0)
     with pytest.warns(BoundaryOptimumWarning, match=r"^eta = 14\.8: .*rare with large weights"):
         model.fit(features, rare, sample_weight=np.where(rare, 10, 1))
     assert model.hyperparameters_.at_bound == ["eta"]

@@ -171,7 +171,7 @@ def flat(d):
     return pm.gp.cov.ExpQuad(d, ls=pm.HalfFlat("ls"))
 
 
-TWO = np.column_stack([F, F - 1.0])
+TWO, VARYING = np.column_stack([F, F - 1.0]), {"noise": "varying", "ard": True}
 # Options, what the error says, and what is fitted in place of the data above.
 REFUSED = {
     sg.SkewGPClassifier: [
@@ -205,6 +205,9 @@ REFUSED = {
         ({"censoring": (11.0, 9.0)}, "lower must be below upper"),
         ({"censoring": (9.0, None)}, "leave them out", TWO),
         ({}, "swap them", TWO),
+        ({"noise": "learnt"}, 'noise must be "constant" or'),
+        ({"noise": "varying", "censoring": (0, None)}, 'noise must be "const', np.maximum(F, 0.0)),
+        ({**VARYING, "hyperparameters": "average"}, "it takes hours"),
     ],
     sg.SkewGPSurvival: [
         ({"distribution": "gamma"}, "distribution must be one of weibull, exponential"),

@@ -60,12 +60,12 @@ def errors_of(found, right):
     return np.abs(mean - right) / sd * np.sqrt(0.1 * found.sizes["chain"] * found.sizes["draw"])
 
 
-@pytest.mark.parametrize("n", [N, 3000])  # by pairs, and part by part
-def test_counts_on_a_walk(n):
+def test_counts_on_a_walk():
+    """By pairs; part by part in `test_chains_see_ancestors`."""
     rng = np.random.default_rng(1)
-    y = rng.poisson(np.exp(0.5 * np.sin(0.02 * np.arange(n))))
+    y = rng.poisson(np.exp(0.5 * np.sin(0.02 * np.arange(N))))
     with pm.Model() as model:
-        walk = pm.GaussianRandomWalk("z", sigma=0.1, init_dist=pm.Normal.dist(0.0, 1.0), shape=n)
+        walk = pm.GaussianRandomWalk("z", sigma=0.1, init_dist=pm.Normal.dist(0.0, 1.0), shape=N)
         pm.Poisson("y", pm.math.exp(walk), observed=y)
 
     def log_prob(grid):
@@ -343,8 +343,9 @@ def test_chains_see_ancestors():
     def log_prob(grid):
         return -np.logaddexp(0.0, np.where(y == 1, -1.0, 1.0)[:, None] * grid)
 
-    mean = chain_on_a_grid(log_prob, 1.0, sd, reach=14.0)[1]
+    evidence, mean = chain_on_a_grid(log_prob, 1.0, sd, reach=14.0)
     dt = sg.integrate(model, random_seed=0, draws=500, progressbar=False)
+    assert close_to(dt, evidence)
     found = dt["posterior"]["z"].to_numpy()
     error = array_stats.mcse(found, chain_axis=0, draw_axis=1, method="mean")
     assert np.sqrt(np.mean(np.square((found.mean(axis=(0, 1)) - mean) / error))) < 1.2

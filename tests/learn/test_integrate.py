@@ -314,19 +314,6 @@ def test_counts():
     assert agrees(mean, (prior * nodes) @ p.sum(axis=1) / joint, se)
 
 
-def test_missing_counts():
-    """A count that is not there leaves its row out: by quadrature over the slope."""
-    z, counts = np.array([-1.0, 0.2, 0.7, 1.5]), np.array([0.0, np.nan, 2.0, 3.0])
-    imputed = pytest.warns(pm.exceptions.ImputationWarning)
-    with imputed, np.errstate(invalid="ignore"), pm.Model() as model:
-        pm.Poisson("y", pm.math.exp(pm.Normal("b") * pm.Data("z", z)), observed=counts)
-    attrs = integrate(model, random_seed=1, **QUIET)["posterior"].attrs
-    b, weights = line(-8.0, 8.0)
-    seen = stats.poisson(np.exp(b * z[[0, 2, 3], None])).pmf(counts[[0, 2, 3], None])
-    exact = np.log(weights @ (stats.norm.pdf(b) * seen.prod(axis=0)))
-    assert agrees(attrs["log_evidence"], exact, attrs["log_evidence_se"])
-
-
 @pytest.mark.parametrize("in_model", [False, True])
 def test_without_hyperparameters(in_model):
     X, y = X3[:, None], [1, 0, 1]

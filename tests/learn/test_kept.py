@@ -20,46 +20,17 @@ def build():
     return model
 
 
-def changed_data(model):
-    pm.set_data({"x": [0.0, 1.0, 3.0]}, model=model)
-
-
-def changed_in_place(model):
-    model["x"].get_value(borrow=True)[0] = 7.0
-
-
-def more_rows(model):
-    new = {"x": np.arange(4.0)}
-    pm.set_data(new, model=model, coords={"row": [0, 1, 2, 3]})
-
-
-def one_more_variable(model):
-    with model:
-        pm.Normal("another")
-
-
-def one_more_potential(model):
-    with model:
-        pm.Potential("bound", -(model["slope"] ** 2))
-
-
-def another_start(model):
-    model.rvs_to_initial_values[model["slope"]] = 3.0
-
-
-def another_coordinate(model):
-    model.add_coord("group", ["a", "b"])
-
-
-CHANGES = [
-    changed_data,
-    changed_in_place,
-    more_rows,
-    one_more_variable,
-    one_more_potential,
-    another_start,
-    another_coordinate,
-]
+CHANGES = {
+    "data": lambda model: pm.set_data({"x": [0.0, 1.0, 3.0]}, model=model),
+    "data in place": lambda model: np.put(model["x"].get_value(borrow=True), 0, 7.0),
+    "more rows": lambda model: pm.set_data(
+        {"x": np.arange(4.0)}, model=model, coords={"row": [0, 1, 2, 3]}
+    ),
+    "one more variable": lambda model: model.register_rv(pm.Normal.dist(), "another"),
+    "one more potential": lambda model: pm.Potential("bound", -(model["slope"] ** 2), model=model),
+    "another start": lambda model: model.rvs_to_initial_values.update({model["slope"]: 3.0}),
+    "another coordinate": lambda model: model.add_coord("group", ["a", "b"]),
+}
 
 
 def test_made_once():
@@ -76,7 +47,7 @@ def test_made_once():
 def test_made_anew_after_a_change(change):
     model = build()
     first = kept_with(model, "key", object)
-    change(model)
+    CHANGES[change](model)
     second = kept_with(model, "key", object)
     assert second is not first
     assert kept_with(model, "key", object) is second

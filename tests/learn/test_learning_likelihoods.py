@@ -189,7 +189,16 @@ def cut(**limits):
     return lk.CensoredGaussian(1.0, **{name: pm.Normal(name, -5.0) for name in limits}), None
 
 
+with pm.Model():
+    OTHER = pm.HalfNormal("other")
+
 REFUSED = {
+    "weights of Weighted is a random variable": (
+        lambda: (lk.Weighted(lk.Poisson(), pm.Gamma("w", 2, 2, shape=3)), None), [0, 1, 2]
+    ),
+    "the model of the SkewGP does not know": (
+        lambda: (lambda eta: pm.NegativeBinomial.dist(mu=eta**2, alpha=OTHER), None), [0, 1, 2]
+    ),
     "lower of CensoredGaussian is a random variable, so that no y can equal it": (
         lambda: cut(lower=True), [0, 1, 0]
     ),

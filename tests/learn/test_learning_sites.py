@@ -163,28 +163,3 @@ def test_gradients_of_parameters(case):
     assert abs(exact.log_evidence - estimate.value) < 0.02
     assert abs(by_ep.log_evidence - estimate.value) < 0.1
     np.testing.assert_allclose(exact.gradient, by_ep.gradient, atol=0.05)
-
-
-with pm.Model():
-    OTHER = pm.HalfNormal("other")
-
-
-def foreign():
-    return lambda eta: pm.NegativeBinomial.dist(mu=eta**2, alpha=OTHER)
-
-
-def random_weights():
-    return lk.Weighted(lk.Poisson(), pm.Gamma("weights", 2, 2, shape=N))
-
-
-REFUSED = {
-    "weights of Weighted is a random variable": random_weights,
-    "the model of the SkewGP does not know": foreign,
-}
-
-
-@pytest.mark.parametrize("message", REFUSED)
-def test_what_cannot_be_learnt_is_refused(message):
-    """Of all likelihoods alike: in `test_learning_likelihoods`."""
-    with pytest.raises(ValueError, match=message):
-        objective_of(COUNTS, REFUSED[message])

@@ -245,78 +245,78 @@ class TestEffects:
         np.testing.assert_array_less(np.abs(share - exact), MOST * np.sqrt(0.25 / 2000))
 
 
-class TestRefusals:
-    def refused(self, model, new, message, **draws):
-        with pytest.raises(ValueError, match=message):
-            predicted(model, made_up(shape=(1, 2), **draws), new)
+def refused(model, new, message, **draws):
+    with pytest.raises(ValueError, match=message):
+        predicted(model, made_up(shape=(1, 2), **draws), new)
 
-    def test_names(self):
-        model = TestEffects().model()
-        draws = {"sd": 1.0, "u": [0.0, 1.0], "slope": 1.0}
-        self.refused(model, {"z": [1]}, r"Xnew names z; the pm\.Data .* group_of, x", **draws)
-        self.refused(model, {}, "Xnew names nothing", **draws)
-        self.refused(model, {"x": ["a"]}, "must be numbers as its old ones, got 'a'", **draws)
-        self.refused(model, {"x": [[1.0]]}, r"'x' must be an array of shape \(t\)", **draws)
-        self.refused(model, {"x": 1.0}, r"got \(\)", **draws)
-        self.refused(model, {"x": [1.0]}, "had group_of: name them too", **draws)
-        message = r'New groups need their labels, .*, as "group": \[\.\.\.\], which'
-        self.refused(model, {"x": [1.0], "group_of": [2]}, message, **draws)
-        message = "New rows are 2 of x, 1 of group_of: give as many of each"
-        self.refused(model, {"x": [1.0, 2.0], "group_of": [0]}, message, **draws)
-        self.refused(model, {"x": [1.0]}, "no draws of slope", sd=1.0, u=[0.0, 1.0])
-        # The model is as it was after each of them.
-        assert model["x"].get_value().tolist() == [0.0, 1.0, 0.0, 2.0]
 
-    def test_decimal_numbers_in_place_of_whole_ones(self):
-        with pm.Model() as model:
-            pm.Normal("y", pm.Normal("b") * pm.Data("x", [0, 1, 2]), 1.0, observed=[0.0, 1.0, 2.0])
-        self.refused(
-            model, {"x": [1.5]}, r"has int\d+ numbers, and the new rows have others", b=1.0
-        )
+# What an error says, and new rows of the effects above.
+MISNAMED = {
+    r"Xnew names z; the pm\.Data .* group_of, x": {"z": [1]},
+    "Xnew names nothing": {},
+    "must be numbers as its old ones, got 'a'": {"x": ["a"]},
+    r"'x' must be an array of shape \(t\)": {"x": [[1.0]]},
+    r"got \(\)": {"x": 1.0},
+    "had group_of: name them too": {"x": [1.0]},
+    r'need their labels, .*, as "group": \[\.\.\.\], which': {"x": [1.0], "group_of": [2]},
+    "New rows are 2 of x, 1 of group_of: give as many": {"x": [1.0, 2.0], "group_of": [0]},
+    "new rows have -1, which would count from the end": {"x": [1.0], "group_of": [-1]},
+}
 
-    def test_numbers_that_do_not_fit_and_masked_ones(self):
-        x = np.array([0, 1, 2], dtype=np.uint8)
-        with pm.Model() as model:
-            pm.Normal("y", pm.Normal("b") * pm.Data("x", x), 1.0, observed=[0.0, 1.0, 2.0])
-        # 300 would be 44.
-        self.refused(model, {"x": [300]}, "uint8 numbers, and the new rows have others", b=1.0)
-        masked = np.ma.masked_array([1, 2], [0, 1])
-        self.refused(model, {"x": masked}, r"x has masked values \(1 of 2\)", b=1.0)
 
-    def test_a_place_from_the_end(self):
-        model = TestEffects().model()
-        draws = {"sd": 1.0, "u": [0.0, 1.0], "slope": 1.0}
-        new = {"x": [1.0], "group_of": [-1]}
-        self.refused(model, new, "new rows have -1, which would count from the end", **draws)
+def test_names_that_are_refused():
+    model, draws = TestEffects().model(), {"sd": 1.0, "u": [0.0, 1.0]}
+    for message, new in MISNAMED.items():
+        refused(model, new, message, **draws, slope=1.0)
+    refused(model, {"x": [1.0]}, "no draws of slope", **draws)
+    # The model is as it was after each of them.
+    assert model["x"].get_value().tolist() == [0.0, 1.0, 0.0, 2.0]
 
-    def test_rows_that_depend_on_each_other(self):
-        with pm.Model() as model:
-            x, b = pm.Data("x", [0.0, 1.0, 2.0]), pm.Normal("b")
-            pm.Normal("y", b * (x - x.mean()), 1.0, observed=[0.0, 1.0, 2.0])
-        self.refused(model, {"x": [7.0]}, "new rows change a parameter of y", b=1.0)
 
-    def test_nothing_to_predict_and_what_does_not_go_on(self):
-        with pm.Model(coords={"g": ["a", "b"]}) as model:
-            x, b = pm.Data("x", [0.0, 1.0]), pm.Normal("b")
-            pm.Normal("y", b, 1.0, observed=[0.0, 1.0, 2.0])
-            pm.Deterministic("total", x.sum())
-        self.refused(model, {"x": [7.0]}, "new rows change total", b=1.0)
-        with pm.Model(coords={"g": ["a", "b"]}) as model:
-            at = pm.Data("at", [0, 1])
-            u = pm.ZeroSumNormal("u", dims="g")
-            pm.Normal("y", u[at], 1.0, observed=[0.0, 1.0])
-        self.refused(
-            model,
-            {"at": [2], "g": ["c"]},
-            "how a ZeroSumNormal goes on is not known",
-            u=[0.1, -0.1],
-        )
+def line(x):
+    pm.Normal("y", pm.Normal("b") * pm.Data("x", x), 1.0, observed=[0.0, 1.0, 2.0])
 
-    def test_a_function_that_is_integrated_out(self):
-        with pm.Model() as model:
-            gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Gamma("ls", 2, 1)))
-            gp.marginal_likelihood("y", pm.Data("x", X), pm.Data("labels", [0, 1, 1, 0]))
-        self.refused(model, {"x": XNEW}, r"sg\.predict\(result, Xnew, gp=gp\)", ls=1.0)
+
+def about_their_mean():
+    x = pm.Data("x", [0.0, 1.0, 2.0])
+    pm.Normal("y", pm.Normal("b") * (x - x.mean()), 1.0, observed=[0.0, 1.0, 2.0])
+
+
+def with_a_total():
+    pm.Normal("y", pm.Normal("b"), 1.0, observed=[0.0, 1.0, 2.0])
+    pm.Deterministic("total", pm.Data("x", [0.0, 1.0]).sum())
+
+
+def zero_sum():
+    u = pm.ZeroSumNormal("u", dims="g")
+    pm.Normal("y", u[pm.Data("at", [0, 1])], 1.0, observed=[0.0, 1.0])
+
+
+def integrated_out():
+    gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Gamma("ls", 2, 1)))
+    gp.marginal_likelihood("y", pm.Data("x", X), pm.Data("labels", [0, 1, 1, 0]))
+
+
+BYTES = np.array([0, 1, 2], dtype=np.uint8)
+REFUSED = {
+    r"has int\d+ numbers, and the new rows have others": (lambda: line([0, 1, 2]), {"x": [1.5]}),
+    "uint8 numbers, and the new rows have others": (lambda: line(BYTES), {"x": [300]}),  # else 44
+    r"x has masked values \(1 of 2\)": (
+        lambda: line(BYTES), {"x": np.ma.masked_array([1, 2], [0, 1])}
+    ),
+    "new rows change a parameter of y": (about_their_mean, {"x": [7.0]}),
+    "new rows change total": (with_a_total, {"x": [7.0]}),
+    "how a ZeroSumNormal goes on is not known": (zero_sum, {"at": [2], "g": ["c"]}),
+    r"sg\.predict\(result, Xnew, gp=gp\)": (integrated_out, {"x": XNEW}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_rows_that_are_refused(message):
+    make, new = REFUSED[message]
+    with pm.Model(coords={"g": ["a", "b"]}) as model:
+        make()
+    refused(model, new, message, b=1.0, u=[0.1, -0.1], ls=1.0)
 
 
 def test_labels_of_new_groups_that_are_not_new():

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 import pytest
 from oracles import finite_difference
 from scipy import stats
@@ -11,7 +10,6 @@ import pymc_skewgp as sg
 from pymc_skewgp._learn.coordinates import Point
 from pymc_skewgp._learn.objective import compile_objective
 from pymc_skewgp._learn.optimizers import candidates
-from pymc_skewgp._model.graph.at_points import GraphsAtPoints
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process
 from pymc_skewgp._model.graph.data import known_of
 
@@ -138,30 +136,14 @@ def test_a_potential_of_the_process_counts_and_others_do_not():
     assert [v.name for v in collapsed.rest] == ["ls", "eta", "own"]
 
 
-class TestStarts:
-    def test_spread_by_the_priors(self, plain):
-        objective, origin = plain
-        rng = np.random.default_rng(0)
-        starts = np.array(candidates(objective.coordinates, origin, 256, rng))
-        # Quantiles of 256 draws of InverseGamma(3, 2), all within a factor of 1000 of the start;
-        # 5 standard errors of a median: 5 * .5 / 16 in probability.
-        at_median = stats.invgamma(3, scale=2).cdf(np.median(np.exp(starts[:, 0])))
-        assert abs(at_median - 0.5) < 0.16
-
-    def test_spread_around_the_start_where_priors_are_flat(self):
-        with pm.Model() as model:
-            ls = pm.HalfFlat("ls", shape=3)
-            gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(3, ls=ls))
-        objective, origin = objective_of(model, gp, [], {"ls": [0.1, 1.0, 10.0]})
-        coordinates = objective.coordinates
-        starts = candidates(coordinates, origin, 64, np.random.default_rng(0)) - origin
-        assert (np.abs(starts) < 3.0 + 5 * 0.3).all()
-        assert np.ptp(starts.mean(axis=1)) > 4.5
-        assert starts.std(axis=1).max() < 1.0  # entries move together
-        low, high = np.transpose(coordinates.bounds(origin, np.log(1e3)))
-        np.testing.assert_allclose([low, high], origin + np.log([[1e-3], [1e3]]))
-        fixed = coordinates.bounds(origin, np.log(1e3), {"ls"})
-        assert fixed == [(x, x) for x in origin]
+def test_starts_are_spread_by_the_priors(plain):
+    objective, origin = plain
+    rng = np.random.default_rng(0)
+    starts = np.array(candidates(objective.coordinates, origin, 256, rng))
+    # Quantiles of 256 draws of InverseGamma(3, 2), all within a factor of 1000 of the start;
+    # 5 standard errors of a median: 5 * .5 / 16 in probability.
+    at_median = stats.invgamma(3, scale=2).cdf(np.median(np.exp(starts[:, 0])))
+    assert abs(at_median - 0.5) < 0.16
 
 
 def test_too_many_phases():
@@ -174,25 +156,10 @@ def test_too_many_phases():
         objective_of(model)[0].coordinates.patterns(3)
 
 
-class TestRefusals:
-    def test_models_without_labels(self):
-        with pm.Model() as model:
-            sg.SkewGP(cov_func=priors()).prior("f", X)
-        with pytest.raises(ValueError, match="f has no observations"):
-            collapse_model(model)
-        with pytest.raises(ValueError, match="the model has no marginal_likelihood"):
-            collapse_model(pm.Model())
-
-
-def test_graphs_at_many_points():
-    """One after the other, whether in one call or not; none where there is no value."""
-    sd = pt.dscalar("sd")
-    z = np.array([0.3, -1.0])
-    function = GraphsAtPoints([sd], [pm.logp(pm.Normal.dist(0.0, sd), z), pt.as_tensor_variable(z)])
-    values = np.linspace(-1.25, 1.2, 50)
-    found = list(function.each([[value] for value in values]))
-    assert [own is None for own in found] == (values <= 0.0).tolist()
-    for value, own in zip(values, found, strict=True):
-        if own is not None:
-            np.testing.assert_allclose(own[0], stats.norm.logpdf(z, 0.0, value), rtol=1e-12)
-            np.testing.assert_array_equal(own[1], z)
+def test_models_without_labels():
+    with pm.Model() as model:
+        sg.SkewGP(cov_func=priors()).prior("f", X)
+    with pytest.raises(ValueError, match="f has no observations"):
+        collapse_model(model)
+    with pytest.raises(ValueError, match="the model has no marginal_likelihood"):
+        collapse_model(pm.Model())

@@ -22,11 +22,6 @@ def fast(**options):
     return SkewGPOrdinalClassifier(**{"n_restarts": 0, "random_state": 0, **options})
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    return fast(categories=NAMES).fit(X, NAMES[Y])
-
-
 def test_two_classes_are_probit():
     """With a cut-point the function has a level of its own, no more."""
     model = fast().fit(X, Y > 0)
@@ -129,31 +124,24 @@ def test_unseen_levels_without_a_prior_are_named():
         sg.find_hyperparameters(gp, x, y, likelihood=likelihood, progressbar=False, random_seed=0)
 
 
-ORDERED = {
-    "Categorical": lambda c: c,
-    "Series": pd.Series,
-    "Index": pd.Index,
-    "column": lambda c: pd.DataFrame({"y": c}),
-}
-
-
 @pytest.mark.filterwarnings("ignore:A column-vector y was passed")
-@pytest.mark.parametrize("kind", ORDERED)
-def test_the_order_of_a_categorical_is_honoured(kind, fitted):
-    y = ORDERED[kind](pd.Categorical(NAMES[Y], categories=NAMES, ordered=True))
-    model = fast().fit(X, y)
-    np.testing.assert_array_equal(model.classes_, NAMES)
-    np.testing.assert_array_equal(model.predict_proba(NEW), fitted.predict_proba(NEW))
-
-
-def test_orders_of_dtypes_and_of_unordered_categories(fitted):
-    dtype = pd.CategoricalDtype([*NAMES, "always"], ordered=True)
-    model = fast().fit(X, pd.Series(NAMES[Y], dtype=dtype))
-    np.testing.assert_array_equal(model.classes_, [*NAMES, "always"])
-    given = fast(categories=pd.CategoricalDtype(NAMES, ordered=True)).fit(X, NAMES[Y])
-    np.testing.assert_array_equal(given.predict_proba(NEW), fitted.predict_proba(NEW))
-    unordered = fast().fit(X, pd.Categorical(NAMES[Y], categories=NAMES))
-    np.testing.assert_array_equal(unordered.classes_, sorted(NAMES))
+@pytest.mark.usefixtures("no_search")
+def test_orders_of_categories():
+    """Those that are given, or of an ordered categorical, whatever holds it; others are sorted."""
+    right = fast(categories=NAMES).fit(X, NAMES[Y]).predict_proba(NEW)
+    ordered = pd.Categorical(NAMES[Y], categories=NAMES, ordered=True)
+    longer = pd.CategoricalDtype([*NAMES, "always"], ordered=True)
+    for y, given, classes in (
+        *((y, None, NAMES) for y in (ordered, pd.Series(ordered), pd.Index(ordered))),
+        (pd.DataFrame({"y": ordered}), None, NAMES),
+        (NAMES[Y], pd.CategoricalDtype(NAMES, ordered=True), NAMES),
+        (pd.Series(NAMES[Y], dtype=longer), None, longer.categories),
+        (pd.Categorical(NAMES[Y], categories=NAMES), None, sorted(NAMES)),
+    ):
+        model = fast(categories=given).fit(X, y)
+        np.testing.assert_array_equal(model.classes_, classes)
+        if classes is NAMES:
+            np.testing.assert_array_equal(model.predict_proba(NEW), right)
 
 
 def test_orders_in_a_posterior():

@@ -4,10 +4,6 @@ A stochastic comparison is within 4.5 standard errors, 7e-6 two-sided for each n
 400 numbers compared here one fails by chance with probability .003.
 """
 
-import subprocess
-import sys
-from textwrap import dedent
-
 import arviz as az
 import numpy as np
 import pymc as pm
@@ -351,24 +347,7 @@ class TestOtherResults:
 
 
 class TestFiles:
-    def test_read_in_a_new_process(self, integrated, tmp_path):
-        path = tmp_path / "result.nc"
-        integrated[1].to_netcdf(path)
-        code = f"""
-            import pymc as pm, xarray as xr, pymc_skewgp as sg
-            dt = xr.open_datatree({str(path)!r})
-            gp = sg.SkewGP(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
-            noise = sg.likelihoods.Gaussian(0.3)
-            own = dict(gp=gp, likelihood=noise, random_seed=2, progressbar=False)
-            new = sg.predict(dt, [[-0.4], [0.6], [3.0]], **own)
-            print(*new["predictions_summary"]["y_mean"].values)
-        """
-        done = subprocess.run(
-            [sys.executable, "-c", dedent(code)], capture_output=True, text=True, check=True
-        )
-        here = summary(sg.predict(integrated[1], XNEW, random_seed=2, **QUIET))["y_mean"]
-        found = np.array(done.stdout.split()[-3:], dtype=float)
-        np.testing.assert_allclose(found, here, rtol=1e-12)
+    """In a new process: `test_save_load_predict` in the jobs."""
 
     def test_a_file_says_what_it_lacks(self, integrated, tmp_path):
         gp, dt = integrated

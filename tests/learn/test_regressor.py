@@ -114,11 +114,3 @@ class TestVaryingNoise:
         one, other = model.log_marginal_likelihood_, hand.log_marginal_likelihood
         error = np.hypot(one.std_error, other.std_error)
         assert abs(one.value - other.value) < 4 * error + 1e-6
-
-    def test_refusals(self):
-        for options in ({"noise": "learnt"}, {"noise": "varying", "censoring": (0.0, None)}):
-            with pytest.raises(ValueError, match='noise must be "constant" or'):
-                SkewGPRegressor(**options).fit(self.x, self.y)
-        options = {"noise": "varying", "ard": True, "hyperparameters": "average"}
-        with pytest.raises(ValueError, match="it takes hours"):
-            SkewGPRegressor(**options).fit(self.x, self.y)

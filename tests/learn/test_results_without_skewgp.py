@@ -82,14 +82,23 @@ def test_no_evidence_is_above_the_density_of_all_data():
         assert value < highest
 
 
-def test_masked_counts_of_one_level():
-    """The level is one number under all counts: the evidence is an integral over it."""
-    counts = np.array([2, 0, 3, 1, 4, 2])
-    masked = np.ma.masked_array(counts, mask=np.arange(6) < 2)
-    with pm.Model() as model, pytest.warns(ImputationWarning):
-        pm.Poisson("y", pm.math.exp(pm.Normal("b", 0.0, 1.0)), observed=masked)
+@pytest.mark.parametrize(
+    "missing",
+    [
+        lambda counts: np.ma.masked_array(counts, mask=np.arange(6) < 2),
+        lambda counts: np.where(np.arange(6) < 2, np.nan, counts),
+    ],
+)
+def test_missing_counts_leave_their_rows_out(missing):
+    """The slope is one number under all counts: the evidence is an integral over it."""
+    z, counts = np.linspace(-1.0, 1.5, 6), np.array([2, 0, 3, 1, 4, 2])
+    imputed = pytest.warns(ImputationWarning)
+    with imputed, np.errstate(invalid="ignore"), pm.Model() as model:
+        b = pm.Normal("b", 0.0, 1.0)
+        pm.Poisson("y", pm.math.exp(b * pm.Data("z", z)), observed=missing(counts))
     grid = np.linspace(-6.0, 6.0, 1001)
-    log_p = stats.norm.logpdf(grid) + stats.poisson.logpmf(counts[2:, None], np.exp(grid)).sum(0)
+    rates = np.exp(grid * z[2:, None])
+    log_p = stats.norm.logpdf(grid) + stats.poisson.logpmf(counts[2:, None], rates).sum(0)
     expected = logsumexp(log_p) + np.log(grid[1] - grid[0])
     averaged(model, expected, floor=1e-8, draws=1000)  # the trapezoidal rule is exact here
 

@@ -276,18 +276,6 @@ def test_blocks_are_drawn_independently_and_exactly():
     assert np.abs(np.corrcoef(found.T) - np.corrcoef(plain.T)).max() < SIGMAS / np.sqrt(n)
 
 
-def test_sizes_that_differ_and_rows_alone():
-    S = np.zeros((6, 6))
-    S[:2, :2], S[2:5, 2:5], S[5, 5] = choices(2), choices(3), 4.0
-    rng = np.random.default_rng(2)
-    lower = np.array([0.1, -np.inf, -np.inf, 0.0, 0.5, 3.0])
-    upper = np.array([np.inf, -0.2, 0.3, np.inf, np.inf, 3.1])
-    drawn = [RowNoise(S).within(lower, upper, rng) for _ in range(50)]
-    assert all(exact for _, exact in drawn)
-    e = np.array([e for e, _ in drawn])
-    assert ((e > lower) & (e < upper)).all()
-
-
 def test_rare_blocks_are_drawn_one_by_one():
     """Probability 1e-5: none of the batch is accepted, and the draw is exact all the same."""
     rng = np.random.default_rng(3)

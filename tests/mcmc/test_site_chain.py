@@ -212,7 +212,7 @@ def test_a_chain_against_quadrature():
     rng, density = np.random.default_rng(3), Density(small, [0.5, 0.8], [0.7, 0.5])
     state = conjugate.init(np.zeros(2), slices.init(np.array([0.5, 0.8])))
     chain, model, path = SiteChain(8), density(np.array([0.5, 0.8]))[0], []
-    for i in range(900):
+    for i in range(650):
         move = HyperparameterMove(density, tune=i < 100)
         state, info = chain.step(state, model, rng, hyperparameters=move)
         model = state.model
@@ -241,7 +241,7 @@ def test_a_chain_against_quadrature():
     for power, exact in ((1, first / total), (2, second / total)):
         for column, expected in zip(path.T**power, exact, strict=True):
             ess = array_stats.ess(column[None], chain_axis=0, draw_axis=1, method="mean")
-            assert ess > 200, ess
+            assert ess > 130, ess  # of 550
             assert abs(column.mean() - expected) < 4.5 * column.std() / np.sqrt(ess)
     assert info.stats["relative_ess"] > 0.5
     assert np.isfinite(info.stats["log_evidence"])

@@ -52,8 +52,8 @@ def assert_agrees(draws, mean, sd, unseen=0.0):
 
 @pytest.mark.parametrize("s", [0, 2])
 def test_moments_agree_with_the_exact_posterior(s):
-    """n = 20. 2 x 4000 draws; the reference has 16384 weighted ones, errors .005 of an sd."""
-    idata = step_models.sample(step_models.probit_model(20, s), draws=4000)
+    """n = 20. 2 x 1500 draws; the reference has 16384 weighted ones, errors .005 of an sd."""
+    idata = step_models.sample(step_models.probit_model(20, s), draws=1500)
     exact = SkewGPPosterior(
         step_models.X,
         step_models.Y,
@@ -203,7 +203,7 @@ def test_a_part_drawn_by_weight_gives_one_warning(monkeypatch):
 COUNTS = np.array([3, 0, 7, 2])
 
 
-def _sampled(model, draws=300, tune=60):
+def _sampled(model, draws=200, tune=60):
     plainly = {"compile_kwargs": {"mode": PLAIN}}  # numba takes seconds for each function
     with model:
         step = sg.ConjugateStep(model=model, **plainly)
@@ -260,7 +260,7 @@ def test_what_is_known_by_its_density_moves_its_scale_rightly(kind):
             u = pm.Normal("u", 0.0, s, shape=3)
             pm.Potential("sum", pm.logp(pm.Normal.dist(0.0, 0.2), u.sum()))
         pm.Normal("y", u, 0.5, observed=y)
-    found = _sampled(model, 500)
+    found = _sampled(model, 300)
     grid = np.linspace(1e-3, 12, 1200)
     density, at_data = [], []
     for scale in grid:
