@@ -109,8 +109,7 @@ def scaled_weights(log_weights: FloatArray) -> FloatArray:
 
 def mean_probability(p: FloatArray, weights: FloatArray) -> FloatArray:
     """Weighted means of probabilities, (..., S): no round-off of the weights' sum is above one."""
-    found: FloatArray = np.minimum(p @ weights, 1.0)
-    return found
+    return np.asarray(np.minimum(p @ weights, 1.0))
 
 
 def normalized_weights(log_weights: FloatArray) -> FloatArray:
@@ -222,8 +221,7 @@ def weighted_error(
     if names.size < _ENOUGH_REPLICATES:
         return np.hypot(spread, independent)
     share = max(least, varying * np.sqrt(lost))
-    found: FloatArray = np.maximum(spread, share * independent)
-    return found
+    return np.asarray(np.maximum(spread, share * independent))
 
 
 def systematic_resample(log_weights: FloatArray, n: int, rng: np.random.Generator) -> IntArray:

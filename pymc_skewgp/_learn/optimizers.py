@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-import pymc as pm
 import xarray as xr
 
 from pymc_skewgp._gaussian.linalg import symmetric
@@ -18,10 +17,10 @@ from pymc_skewgp._learn.coordinates import (
     Point,
     Searched,
     Value,
+    draws_of,
     free_variable,
 )
 from pymc_skewgp._limits import stage
-from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray
 
 # Every evaluation of a search, kept and shown as it comes.
@@ -455,8 +454,10 @@ def candidates(
     shifts = uniform_points(max(len(continuous), 1), count, 1, rng)
     columns = []
     for value, part, q in zip(continuous, coordinates.split(origin), shifts, strict=False):
-        own = _prior_draws(coordinates.model, value, count, rng)
-        if own is None:
+        free = free_variable(coordinates.model, coordinates.model.values_to_rvs[value])
+        own = draws_of(free, count, int(rng.integers(2**31)))
+        # Where the prior is flat, or so vague that draws are beyond double precision.
+        if own is None or not np.isfinite(own).all():
             together = _TOGETHER * (2.0 * q[:, None] - 1.0)
             own = part.ravel() + together + rng.normal(0.0, _SCATTER, (count, part.size))
         elif part.size > 1:  # away from the median every second of all is as its first entry
@@ -469,19 +470,3 @@ def candidates(
         return [origin] * count
     low, high = np.transpose(coordinates.bounds(origin))
     return list(np.clip(np.hstack(columns), low, high))
-
-
-def _prior_draws(
-    model: pm.Model, value: Any, count: int, rng: np.random.Generator
-) -> FloatArray | None:
-    """Draws of a variable on its unconstrained scale; None where its prior is flat.
-
-    Or so vague that draws are beyond double precision.
-    """
-    free, seed = free_variable(model, model.values_to_rvs[value]), int(rng.integers(2**31))
-    try:
-        drawn = pm.draw(free, count, random_seed=seed, mode=PLAIN)
-    # Of a generator that divides by a draw, or by whose own parameter a draw is impossible.
-    except (NotImplementedError, ArithmeticError, ValueError):
-        return None
-    return np.asarray(drawn) if np.isfinite(drawn).all() else None
