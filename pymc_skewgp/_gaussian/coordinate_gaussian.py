@@ -58,6 +58,14 @@ class CoordinateGaussian:
     mean: FloatArray
     chol: FloatArray
 
+    @classmethod
+    def of(cls, gram: FloatArray, pull: FloatArray) -> "CoordinateGaussian":
+        """N(c; 0, I) times exp(pull' c - c' gram c / 2)."""
+        precision = gram.copy()
+        np.einsum("ii->i", precision)[:] += 1.0
+        chol, _ = linalg.cholesky("the precision of the coordinates", precision)
+        return cls(cho_solve((chol, True), pull), chol)
+
     @cached_property
     def spread(self) -> Any:
         """L^-T."""
@@ -150,10 +158,7 @@ class SiteMarginals(NamedTuple):
 
 def coordinate_gaussian(factor: FloatArray, tau: FloatArray, nu: FloatArray) -> CoordinateGaussian:
     """N(0, I) of the coordinates c times sites exp(-tau e^2/2 + nu e), with e = F c."""
-    precision = factor.T @ (tau[:, None] * factor)
-    np.einsum("ii->i", precision)[:] += 1.0
-    chol, _ = linalg.cholesky("the precision of the coordinates", precision)
-    return CoordinateGaussian(cho_solve((chol, True), factor.T @ nu), chol)
+    return CoordinateGaussian.of(factor.T @ (tau[:, None] * factor), factor.T @ nu)
 
 
 def coordinate_gaussians(

@@ -117,8 +117,8 @@ def mirrored(lower: FloatArray) -> FloatArray:
 
 
 def symmetric(matrix: FloatArray) -> FloatArray:
-    """`matrix`, symmetric by construction, without the asymmetry of its round-off."""
-    return 0.5 * (matrix + matrix.T)
+    """`matrix`, or each of many, symmetric by construction, without asymmetry of its round-off."""
+    return 0.5 * (matrix + matrix.swapaxes(-1, -2))
 
 
 def squared_distances(p: FloatArray, q: FloatArray) -> FloatArray:

@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
-from pymc_skewgp._gaussian.tempering import _next_rise, temper
+from pymc_skewgp._gaussian.tempering import temper
 from pymc_skewgp._gaussian.twisted import Rung
 from pymc_skewgp._gaussian.weights import (
     N_SOBOL,
@@ -349,12 +349,3 @@ def test_patience_is_enough_for_what_can_be_done():
     assert batch.n_stages < 30
     # Student t with 7 degrees of freedom: 1e-4.
     assert abs(value - exact) < 7.9 * error
-
-
-def test_next_rise():
-    rng = np.random.default_rng(0)
-    log_weights = 5.0 * rng.normal(size=1000)
-    rise = _next_rise(log_weights, 1.0)
-    assert 0 < rise < 1
-    assert relative_ess(rise * log_weights) == pytest.approx(0.5, abs=1e-3)
-    assert _next_rise(0.01 * log_weights, 0.7) == 0.7

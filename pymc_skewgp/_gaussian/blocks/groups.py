@@ -15,7 +15,7 @@ from scipy.special import ndtr
 from pymc_skewgp._gaussian.blocks.rows import RowSites, SiteSteps, SiteSums, Tilts
 from pymc_skewgp._gaussian.compiled.row_sites import one_factor_log_probs
 from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, ndtr_tables
-from pymc_skewgp._gaussian.linalg import times
+from pymc_skewgp._gaussian.linalg import symmetric, times
 from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, missing_of_functions
 from pymc_skewgp._gaussian.tilted import Tilted, cavity
 from pymc_skewgp._validation import FloatArray
@@ -172,7 +172,7 @@ class DenseRows:
         for some in slices_of(n, _AT_ONCE // m):
             rows = self._groups[some]
             found += rows.reshape(-1, r).T @ (weight[some] @ rows).reshape(-1, r)
-        return 0.5 * (found + found.T)
+        return symmetric(found)
 
     def pull(self, weight: FloatArray) -> FloatArray:
         """Sum over the groups of F_i' w_i, for w of shape (n, m)."""
@@ -456,8 +456,7 @@ class GroupBlock(SiteSteps):
         np.einsum("ijj->ij", left)[:] += 1.0
         left = np.linalg.inv(left)
         precision = left * tau[:, None, :]
-        precision = 0.5 * (precision + precision.swapaxes(1, 2))
-        return OfPredictors(precision, times(left, nu), left)
+        return OfPredictors(symmetric(precision), times(left, nu), left)
 
     def _tiles(self, n_draws: int) -> list[tuple[slice, slice]]:
         """Groups and draws at a time."""
