@@ -37,42 +37,38 @@ class EvaluationLog:
 
     def __init__(self, labels: Sequence[str]) -> None:
         self._labels = list(labels)
-        self._evaluations: list[tuple[int, Point, Value]] = []
-        self._methods: list[str] = []
-        self._best: dict[str, tuple[float, float]] = {}
+        self._runs: list[tuple[str, list[tuple[Point, Value]]]] = []  # by their methods
 
     def run(self, method: str, function: Function) -> Function:
         """Begin a run: `function`, with each of its evaluations kept."""
-        run = len(self._methods)
-        self._methods.append(method)
+        found: list[tuple[Point, Value]] = []
+        self._runs.append((method, found))
+        number = len(self._runs)
 
         def logged(point: Point) -> Value:
             value = function(point)
-            self._evaluations.append((run, point, value))
-            # Totals of part of the data, or by another method, do not compare.
-            best = self._best.get(method, (-np.inf, -np.inf))
-            self._best[method] = max(best, (value.total, value.log_evidence))
+            found.append((point, value))
             stage(
-                f"Run {run + 1}, {method}: log evidence {value.log_evidence:.2f} "
-                f"(at the best point {self._best[method][1]:.2f})"
+                f"Run {number}, {method}: log evidence {value.log_evidence:.2f} "
+                f"(at the best point {self._best(method)[1].log_evidence:.2f})"
             )
             return value
 
         return logged
 
+    def _best(self, method: str) -> tuple[Point, Value]:
+        # Totals of part of the data, or by another method, do not compare.
+        return _best([x for name, found in self._runs if name == method for x in found])
+
     def best(self) -> tuple[Point, Value] | None:
         """The best evaluation by the last method; None before the first."""
-        if not self._evaluations:
-            return None
-        last = self._methods[self._evaluations[-1][0]]
-        own = [
-            (point, value) for run, point, value in self._evaluations if self._methods[run] == last
-        ]
-        return max(own, key=lambda found: found[1].total)
+        methods = [method for method, found in self._runs if found]
+        return self._best(methods[-1]) if methods else None
 
     def path(self) -> xr.Dataset:
         """All evaluations."""
-        runs, points, values = zip(*self._evaluations, strict=True)
+        every = [(i, *x) for i, (_, found) in enumerate(self._runs) for x in found]
+        runs, points, values = zip(*every, strict=True)
         columns = {
             "run": runs,
             "log_evidence": [value.log_evidence for value in values],
@@ -84,17 +80,19 @@ class EvaluationLog:
 
     def runs(self) -> xr.Dataset:
         """One row for each run, by its best evaluation."""
-        known = sorted({run for run, *_ in self._evaluations})
-        every = [[e for e in self._evaluations if e[0] == run] for run in known]
-        best = [max(own, key=lambda evaluation: evaluation[2].total) for own in every]
+        every = [(method, len(own), *_best(own)) for method, own in self._runs if own]
         columns = {
-            "method": [self._methods[run] for run in known],
-            "pattern": ["".join(map(str, point.pattern)) for _, point, _ in best],
-            "n_evaluations": [len(own) for own in every],
-            "log_evidence": [value.log_evidence for *_, value in best],
-            "total": [value.total for *_, value in best],
+            "method": [method for method, *_ in every],
+            "pattern": ["".join(map(str, point.pattern)) for *_, point, _ in every],
+            "n_evaluations": [count for _, count, *_ in every],
+            "log_evidence": [value.log_evidence for *_, value in every],
+            "total": [value.total for *_, value in every],
         }
         return xr.Dataset({name: ("run", column) for name, column in columns.items()})
+
+
+def _best(evaluations: list[tuple[Point, Value]]) -> tuple[Point, Value]:
+    return max(evaluations, key=lambda evaluation: evaluation[1].total)
 
 
 # Every choice and threshold of a search for hyperparameters.
