@@ -58,11 +58,18 @@ class CoordinateGaussian:
     mean: FloatArray
     chol: FloatArray
 
+    @classmethod
+    def of(cls, gram: FloatArray, pull: FloatArray) -> "CoordinateGaussian":
+        """N(c; 0, I) times exp(pull' c - c' gram c / 2)."""
+        precision = gram.copy()
+        np.einsum("ii->i", precision)[:] += 1.0
+        chol, _ = linalg.cholesky("the precision of the coordinates", precision)
+        return cls(cho_solve((chol, True), pull), chol)
+
     @cached_property
     def spread(self) -> Any:
         """L^-T."""
-        found: FloatArray = dtrtri(self.chol.T)[0]
-        return found
+        return np.asarray(dtrtri(self.chol.T)[0])
 
     @property
     def half_log_det(self) -> float:
@@ -99,16 +106,12 @@ class CoordinateGaussian:
 
     def log_ratio(self, coordinates: FloatArray, white: FloatArray) -> FloatArray:
         """Log N(c; 0, I) / q(c), for columns of coordinates and what they are the images of."""
-        ratio = np.einsum("ij,ij->j", white, white)
-        ratio -= np.einsum("ij,ij->j", coordinates, coordinates)
-        ratio *= 0.5
-        ratio -= self.half_log_det
-        return ratio
+        own, prior = (np.einsum("ij,ij->j", x, x) for x in (white, coordinates))
+        return np.asarray(0.5 * (own - prior) - self.half_log_det)
 
     def white(self, coordinates: FloatArray) -> FloatArray:
         """What columns of coordinates are the images of."""
-        white: FloatArray = self.chol.T @ (coordinates - self.mean[:, None])
-        return white
+        return np.asarray(self.chol.T @ (coordinates - self.mean[:, None]))
 
     def log_over_prior(self, coordinates: FloatArray) -> FloatArray:
         """Log q(c) / N(c; 0, I) of columns."""
@@ -155,10 +158,7 @@ class SiteMarginals(NamedTuple):
 
 def coordinate_gaussian(factor: FloatArray, tau: FloatArray, nu: FloatArray) -> CoordinateGaussian:
     """N(0, I) of the coordinates c times sites exp(-tau e^2/2 + nu e), with e = F c."""
-    precision = factor.T @ (tau[:, None] * factor)
-    np.einsum("ii->i", precision)[:] += 1.0
-    chol, _ = linalg.cholesky("the precision of the coordinates", precision)
-    return CoordinateGaussian(cho_solve((chol, True), factor.T @ nu), chol)
+    return CoordinateGaussian.of(factor.T @ (tau[:, None] * factor), factor.T @ nu)
 
 
 def coordinate_gaussians(
@@ -260,8 +260,7 @@ def nodes_along(gaussian: CoordinateGaussian, directions: FloatArray) -> FloatAr
     step = solve_triangular(gaussian.chol, directions.T, lower=True, trans="T")
     length = np.linalg.norm(step, axis=0)
     reach = (TAIL + np.abs(gaussian.mean @ step) / length) / length
-    found: FloatArray = np.sinh(np.linspace(-1.0, 1.0, _NODES) * np.arcsinh(reach)[:, None])
-    return found
+    return np.asarray(np.sinh(np.linspace(-1.0, 1.0, _NODES) * np.arcsinh(reach)[:, None]))
 
 
 def _log_ratio(

@@ -145,7 +145,9 @@ class BlockNoise:
     def scaled(self, tau: FloatArray) -> "BlockNoise":
         """T S, which is symmetric."""
         pairs = zip(self._layout.rows, self._blocks, strict=True)
-        return BlockNoise(self._layout, [_symmetric(tau[i][:, :, None] * S) for i, S in pairs])
+        return BlockNoise(
+            self._layout, [linalg.symmetric(tau[i][:, :, None] * S) for i, S in pairs]
+        )
 
     def shrunk(self, tau: FloatArray) -> "tuple[BlockNoise, BlockNoise]":
         """Q and Q S under sites of precisions `tau`."""
@@ -154,7 +156,7 @@ class BlockNoise:
             np.linalg.inv(np.eye(S.shape[1]) + S * tau[rows][:, None, :])
             for rows, S in zip(self._layout.rows, self._blocks, strict=True)
         ]
-        left = [_symmetric(Q @ S) for Q, S in zip(kept, self._blocks, strict=True)]
+        left = [linalg.symmetric(Q @ S) for Q, S in zip(kept, self._blocks, strict=True)]
         return BlockNoise(self._layout, kept), BlockNoise(self._layout, left)
 
 
@@ -221,10 +223,6 @@ def _where_noisy(function: Callable[[FloatArray], FloatArray], blocks: FloatArra
     found = np.zeros_like(blocks)
     found[noisy] = function(blocks[noisy])
     return found
-
-
-def _symmetric(blocks: FloatArray) -> FloatArray:
-    return 0.5 * (blocks + blocks.swapaxes(1, 2))
 
 
 # A covariance as a matrix: EP factorises B = I + T^.5 G T^.5, 2 n^3 / 3 operations a sweep.

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.blas import dtrmm
 
 from pymc_skewgp._errors import StuckChainWarning, warn
-from pymc_skewgp._validation import FloatArray, as_bounds, as_count, as_generator, as_matrix
+from pymc_skewgp._validation import FloatArray, as_bounds, as_generator
 
 # Steps of linear elliptical slice sampling, compiled: feasible arcs of ellipses, and the walk.
 #
@@ -234,9 +234,8 @@ def lin_ess(
     Raises
     ------
     ValueError
-        For wrong shapes, NaN, a `chol` that is not lower triangular, `lower` not below `upper`,
-        a `start` that is not strictly feasible (the message names the worst row), or
-        counts out of range.
+        For `lower` not below `upper`, and a `start` that is not strictly feasible (the message
+        names the worst row).
 
     Warns
     -----
@@ -259,15 +258,10 @@ def lin_ess(
     >>> print(round(float(result.draws.mean()), 1))
     0.8
     """
-    factor = np.asfortranarray(as_matrix("chol", chol))
-    size = factor.shape[0]
-    _check_lower_triangular(factor)
-    x0 = as_matrix("start", start, (None, size))
-    n_chains = as_count("number of chains (rows of start)", x0.shape[0])
-    n_draws, thin = as_count("n_draws", n_draws), as_count("thin", thin)
-    rng = as_generator(random_seed)
+    factor, value = np.asfortranarray(chol), np.array(start, dtype=np.float64)
+    (n_chains, size), rng = value.shape, as_generator(random_seed)
     low, high = as_bounds(lower, upper, size)
-    _check_inside(x0, low, high)
+    _check_inside(value, low, high)
     # A zero threshold on one side of every row: its sign cancels in the ratios of `cone_arc`.
     outer = np.stack([low, high])
     one_sided = ((outer == 0.0) == np.isinf(outer[::-1])).all()
@@ -279,7 +273,7 @@ def lin_ess(
     n_steps = n_draws * thin
     rows_at_once = min(BLOCK_ROWS, BLOCK_BYTES // (8 * size))
     block_steps = min(max(rows_at_once // n_chains, 1), n_steps)
-    buffer, value = np.empty((block_steps * n_chains, size)), x0.copy()
+    buffer = np.empty((block_steps * n_chains, size))
     n_stayed, done, kept = 0, 0, 0
     while done < n_steps:
         count = min(block_steps, n_steps - done)
@@ -306,16 +300,6 @@ def lin_ess(
             stacklevel=2,
         )
     return LinESSResult(draws, arc_length, n_active)
-
-
-def _check_lower_triangular(factor: FloatArray) -> None:
-    if factor.size == 0 or factor.shape[0] != factor.shape[1]:
-        raise ValueError(f"chol must be square and not empty, got shape {factor.shape}.")
-    if np.triu(factor, 1).any():
-        raise ValueError(
-            "chol must be lower triangular, but has entries above its diagonal: pass the factor, "
-            "numpy.linalg.cholesky(cov), not the covariance."
-        )
 
 
 def _check_inside(value: FloatArray, low: FloatArray, high: FloatArray) -> None:

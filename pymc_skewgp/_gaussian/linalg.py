@@ -86,8 +86,7 @@ class PivotedFactor(NamedTuple):
     @property
     def left(self) -> FloatArray:
         """The largest variance that the columns before each leave unexplained, shape (r,)."""
-        found: FloatArray = self.columns[self.pivots, np.arange(self.pivots.size)] ** 2
-        return found
+        return np.asarray(self.columns[self.pivots, np.arange(self.pivots.size)] ** 2)
 
     def coordinates(self, values: FloatArray) -> FloatArray:
         """The c with F c = `values`, shape (n,), in as many entries as F has rank."""
@@ -118,8 +117,8 @@ def mirrored(lower: FloatArray) -> FloatArray:
 
 
 def symmetric(matrix: FloatArray) -> FloatArray:
-    """`matrix`, symmetric by construction, without the asymmetry of its round-off."""
-    return 0.5 * (matrix + matrix.T)
+    """`matrix`, or each of many, symmetric by construction, without asymmetry of its round-off."""
+    return 0.5 * (matrix + matrix.swapaxes(-1, -2))
 
 
 def squared_distances(p: FloatArray, q: FloatArray) -> FloatArray:
@@ -190,8 +189,7 @@ class AndersonMixing:
             return value
         changes = np.diff(self._steps, axis=0) * scale
         share = np.linalg.lstsq(changes.T, step * scale, rcond=_ROUND_OFF)[0]
-        mixed: FloatArray = value - share @ np.diff(self._values, axis=0)
-        return mixed
+        return np.asarray(value - share @ np.diff(self._values, axis=0))
 
 
 # Limits of a rectangle, one lower and one upper a row.

@@ -166,15 +166,9 @@ def log_prob_and_gradient(
     nothing = LogProbGradient(-np.inf, np.zeros(n), np.zeros(n), np.zeros((n, n)))
     if not ((low < high).all() and np.isfinite(matrix).all() and (matrix.diagonal() > 0).all()):
         return nothing
-    evaluate: _Evaluate = _by_ep
-    if method == "twisted":
-        evaluate = partial(
-            _by_twisted,
-            n_draws=count,
-            random_seed=random_seed,
-            settings=settings,
-            compiled=compiled,
-        )
+    evaluate: _Evaluate = partial(_by_twisted, count, random_seed, settings, compiled)
+    if method == "ep":
+        evaluate = _by_ep
     kept = np.isfinite(low) | np.isfinite(high)
     part = symmetric(matrix[np.ix_(kept, kept)])
     # Called thousands of times while sampling, at points that no user chose: what is wrong with one
@@ -256,14 +250,13 @@ def _by_ep(cov: DenseCovariance, lower: FloatArray, upper: FloatArray) -> LogPro
 
 
 def _by_twisted(
-    cov: DenseCovariance,
-    lower: FloatArray,
-    upper: FloatArray,
-    *,
     n_draws: int,
     random_seed: int,
     settings: escalation.SamplerSettings,
     compiled: bool,
+    cov: DenseCovariance,
+    lower: FloatArray,
+    upper: FloatArray,
 ) -> LogProbGradient:
     """The ladder without pilots: which rung is accepted is a function of the arguments alone."""
     tol = _EP_TOLERANCE["twisted"]
@@ -286,10 +279,8 @@ def _by_twisted(
     if accepted:
         found = twisted.weight_gradient(cov, proposal, drawn, ep=sites, relax=relax)
         return LogProbGradient(*found)
-    sampler, rng = (
-        escalation.RectangleSampler(cov, lower, upper, settings),
-        np.random.default_rng(random_seed),
-    )
+    sampler = escalation.RectangleSampler(cov, lower, upper, settings)
+    rng = np.random.default_rng(random_seed)
     return _by_fisher(cov, lower, upper, sampler.sample(n_draws, rng, goal="probability"))
 
 
@@ -390,10 +381,6 @@ def density_and_orthant(
     cross_cov: FloatArray,
     limits: FloatArray,
     latent_cov: FloatArray,
-    *,
-    method: LogProbMethod = "twisted",
-    n_draws: int = 256,
-    random_seed: int = 0,
 ) -> DensityAndOrthant:
     r"""Log density of x_1 at a point, times the probability that x_0 < limits, with gradient.
 
@@ -423,8 +410,6 @@ def density_and_orthant(
         gamma.
     latent_cov : ndarray, shape (s, s)
         Gamma.
-    method, n_draws, random_seed
-        As for `log_prob_and_gradient`.
 
     Returns
     -------
@@ -455,14 +440,8 @@ def density_and_orthant(
         # Products of halves, L^-1 d and L^-1 C, keep digits that those of d with alpha would lose.
         white, _ = dtrtrs(chol, offset, lower=1)
         half, _ = dtrtrs(chol, cross_cov, lower=1) if s else (cross_cov, 0)
-        orthant = log_prob_and_gradient(
-            -np.inf,
-            limits + half.T @ white,
-            latent_cov - half.T @ half,
-            method=method,
-            n_draws=n_draws,
-            random_seed=random_seed,
-        )
+        above, left = limits + half.T @ white, latent_cov - half.T @ half
+        orthant = log_prob_and_gradient(-np.inf, above, left)
         if orthant.value == -np.inf:
             return nothing
         normal = -0.5 * (white @ white + p * _LOG_2PI) - np.log(chol.diagonal()).sum()

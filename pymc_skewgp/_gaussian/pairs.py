@@ -57,37 +57,6 @@ _LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
 
 
 @dataclass(frozen=True)
-class WideGaussian:
-    """N(mean, B B') of white coordinates, `spread` being B, lower triangular."""
-
-    mean: FloatArray
-    spread: FloatArray
-
-    @classmethod
-    def of(
-        cls, gaussian: cg.CoordinateGaussian, sites: cg.SiteLogDensity, marginals: cg.SiteMarginals
-    ) -> "WideGaussian":
-        """With the sites to a power below 1."""
-        tau, nu = _POWER * marginals.tau, _POWER * marginals.nu
-        wide = cg.coordinate_gaussian(sites.factor, tau, nu)
-        half = solve_triangular(wide.chol, gaussian.chol, lower=True)
-        # L' P_w^-1 L = half' half, and a triangular root of it.
-        spread, _ = linalg.cholesky("the covariance of wide draws", half.T @ half)
-        return cls(gaussian.chol.T @ (wide.mean - gaussian.mean), spread)
-
-    def draw(self, white: FloatArray) -> FloatArray:
-        """From standard normal columns."""
-        return self.mean[:, None] + self.spread @ white
-
-    def log_ratio(self, white: FloatArray) -> FloatArray:
-        """Log density over the standard normal one."""
-        off = white - self.mean[:, None]
-        standard = solve_triangular(self.spread, off, lower=True, check_finite=False)
-        ratio = np.einsum("ij,ij->j", white, white) - np.einsum("ij,ij->j", standard, standard)
-        return np.asarray(0.5 * ratio - np.log(self.spread.diagonal()).sum())
-
-
-@dataclass(frozen=True)
 class SiteTails:
     r"""The mixture, with tails in k directions.
 
@@ -101,7 +70,7 @@ class SiteTails:
         :math:`\pi_i`.
     covered : ndarray of bool, shape (n,)
         Sites whose predictors have one of these directions, or nearly so.
-    wide : WideGaussian
+    wide : CoordinateGaussian
         :math:`q_w`.
     wide_share : float
         :math:`\pi_w`.
@@ -111,7 +80,7 @@ class SiteTails:
     tables: tuple[TabulatedDensity, ...]
     shares: FloatArray
     covered: NDArray[np.bool_]
-    wide: WideGaussian
+    wide: cg.CoordinateGaussian
     wide_share: float
 
     def moved(self, white: FloatArray, which: FloatArray, uniform: FloatArray) -> FloatArray:
@@ -129,14 +98,15 @@ class SiteTails:
                 direction = self.directions[i]
                 step = table.quantile(uniform[draws]) - direction @ white[:, draws]
                 moved[:, draws] += np.outer(direction, step)
-        moved[:, chosen == k] = self.wide.draw(white[:, chosen == k])
+        moved[:, chosen == k] = self.wide.of_white(white[:, chosen == k])
         return moved
 
     def log_ratio(self, white: FloatArray) -> FloatArray:
         """Log density of the mixture over that of q."""
         plain = 1.0 - self.wide_share - float(self.shares.sum())
         parts = np.empty((self.shares.size + 2, white.shape[1]))
-        parts[0], parts[1] = np.log(plain), np.log(self.wide_share) + self.wide.log_ratio(white)
+        parts[0], parts[1] = np.log(plain), self.wide.log_over_prior(white)
+        parts[1] += np.log(self.wide_share)
         shares = np.log(self.shares)
         for i, (direction, table) in enumerate(zip(self.directions, self.tables, strict=True)):
             z = direction @ white
@@ -185,7 +155,10 @@ def site_tails(
     shares *= (1.0 - _WIDE) * share / shares.sum()
     finite = [bool(np.isfinite(table.log_density).all()) for table in tables]
     covered = (np.abs(directions[finite] @ along) > cg.ALIKE).any(axis=0)
-    wide = WideGaussian.of(gaussian, sites, marginals)
+    # EP's Gaussian with all sites to a power below 1, of q's white coordinates.
+    whole = cg.coordinate_gaussian(sites.factor, _POWER * marginals.tau, _POWER * marginals.nu)
+    chol = solve_triangular(gaussian.chol, whole.chol, lower=True)
+    wide = cg.CoordinateGaussian(gaussian.chol.T @ (whole.mean - gaussian.mean), chol)
     return SiteTails(directions, tables, shares, covered, wide, _WIDE * share)
 
 
@@ -440,6 +413,19 @@ class EPPairs(GaussianPairs, DrawnInPairs):
     def log_prob(self, coordinates: FloatArray) -> FloatArray:
         """Log density of the sites, of columns."""
 
+    def pairs(self, points: FloatArray) -> Pairs:
+        """See `DrawnInPairs`."""
+        return self._weighed(*self.members(points)[:4])
+
+    def _weighed(
+        self, white: FloatArray, mirrored: FloatArray, log_plus: FloatArray, log_minus: FloatArray
+    ) -> Pairs:
+        """Pairs of white coordinates, from EP's Gaussian over what they are drawn from."""
+        plus, minus = self.gaussian.of_white(white), self.gaussian.of_white(mirrored)
+        log_plus += self.gaussian.log_ratio(plus, white) + self.log_prob(plus)
+        log_minus += self.gaussian.log_ratio(minus, mirrored) + self.log_prob(minus)
+        return Pairs(plus, minus, log_plus, log_minus)
+
     @abstractmethod
     def missing(self, n_draws: int) -> float:
         """Sum of squared shares of the evidence in tails of sites that draws hardly meet."""
@@ -475,10 +461,6 @@ class PairProposal(EPPairs):
         """See `EPPairs`."""
         return self.sites(coordinates)
 
-    def pairs(self, points: FloatArray) -> Pairs:
-        """See `DrawnInPairs`."""
-        return self._weighed(*self.members(points)[:4])
-
     def pair_at(self, coordinates: FloatArray, u: FloatArray) -> Pairs:
         """The pair of one c and its rows u, less their mean before EP's sites of the likelihood.
 
@@ -488,15 +470,6 @@ class PairProposal(EPPairs):
         white, u = self.gaussian.white(coordinates[:, None]), u[:, None]
         log_rows = self.rows.log_weights_of(u)
         return self._weighed(white, self.mirrored(white, u), log_rows.copy(), log_rows)
-
-    def _weighed(
-        self, white: FloatArray, mirrored: FloatArray, log_plus: FloatArray, log_minus: FloatArray
-    ) -> Pairs:
-        """Pairs of white coordinates, from EP's Gaussian over what they are drawn from."""
-        plus, minus = self.gaussian.of_white(white), self.gaussian.of_white(mirrored)
-        log_plus += self.gaussian.log_ratio(plus, white) + self.sites(plus)
-        log_minus += self.gaussian.log_ratio(minus, mirrored) + self.sites(minus)
-        return Pairs(plus, minus, log_plus, log_minus)
 
     def missing(self, n_draws: int) -> float:
         """See `EPPairs`."""

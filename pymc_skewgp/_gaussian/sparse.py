@@ -316,8 +316,7 @@ class FieldPattern:
         return float(lengths @ lengths)
 
     def _sums(self, place: IntArray, values: FloatArray) -> FloatArray:
-        found: FloatArray = np.bincount(place, values, minlength=self._entries[0].size)
-        return found
+        return np.asarray(np.bincount(place, values, minlength=self._entries[0].size))
 
     def _matrix(self, data: FloatArray) -> Any:
         return sparse.csc_array((data, *self._entries), shape=(self.shape[1],) * 2)

@@ -96,23 +96,16 @@ class TruncatedDraws:
         count = check.as_count("n", self.log_weights.size if n is None else n)
         refuse_too_many_draws("n", count, self.draws.shape[1], buffers=1)
         rng = check.as_generator(random_seed)
-        return self.draws[equal_weight_indices(self.log_weights, count, scheme, rng)]
-
-
-def equal_weight_indices(
-    log_weights: FloatArray, n: int, scheme: str, rng: np.random.Generator
-) -> w.IntArray:
-    """Indices of `n` equally weighted draws by the named scheme."""
-    if scheme == "systematic":
-        return w.systematic_resample(log_weights, n, rng)
-    if scheme == "metropolis":
-        if n > log_weights.size:
+        if scheme == "systematic":
+            return self.draws[w.systematic_resample(self.log_weights, count, rng)]
+        if scheme != "metropolis":
+            raise ValueError(f'scheme must be "systematic" or "metropolis", got {scheme!r}.')
+        if count > self.log_weights.size:
             raise ValueError(
-                f"n must be at most the number of draws ({log_weights.size}) for "
-                f'scheme="metropolis", got {n}: use scheme="systematic" or draw more.'
+                f"n must be at most the number of draws ({self.log_weights.size}) for "
+                f'scheme="metropolis", got {count}: use scheme="systematic" or draw more.'
             )
-        return w.metropolis_resample(log_weights, rng)[:n]
-    raise ValueError(f'scheme must be "systematic" or "metropolis", got {scheme!r}.')
+        return self.draws[w.metropolis_resample(self.log_weights, rng)[:count]]
 
 
 # Log probability and draws of N(0, cov) within a rectangle, for arguments that were checked.
@@ -429,56 +422,27 @@ def truncated_mvn(
 # Moments of a truncated Gaussian: exact in one and two dimensions, from weighted draws in more.
 
 
-@dataclass(frozen=True)
-class LatentMoments:
-    """First three moments of u ~ N(0, Gamma) given u > lower.
-
-    Attributes
-    ----------
-    mean : ndarray, shape (s,)
-    cov : ndarray, shape (s, s)
-    tensor : ndarray, shape (s, s, s), or None
-        Third central moments, where they are known exactly.
-    centred, weights : ndarray, shapes (n_draws, s) and (n_draws,), or None
-        Weighted draws less their mean, where they are not.
-    """
-
-    mean: FloatArray
-    cov: FloatArray
-    tensor: FloatArray | None = None
-    centred: FloatArray | None = None
-    weights: FloatArray | None = None
-
-    def third(self, directions: FloatArray) -> FloatArray:
-        """Third central moment of each column of u' directions, shape (p,)."""
-        if self.tensor is not None:
-            return np.einsum("ijk,ip,jp,kp->p", self.tensor, directions, directions, directions)
-        assert self.centred is not None
-        assert self.weights is not None
-        return self.weights @ (self.centred @ directions) ** 3
-
-
 def latent_moments(
     cov: FloatArray, lower: FloatArray, n_draws: int, random_seed: Seed
-) -> LatentMoments:
+) -> univariate.LatentMoments:
     """Moments of N(0, cov) above `lower`."""
     s = lower.size
     if s == 0:
-        return LatentMoments(np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0, 0)))
+        return univariate.LatentMoments(np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0, 0)))
     if s == 1:
         sd = np.sqrt(cov[0, 0])
         bound, top = lower / sd, np.full(1, np.inf)
         _, mean, variance = univariate.truncated_moments(bound, top)
         third = univariate.truncated_third_moment(bound, top)
-        return LatentMoments(
-            sd * mean, sd**2 * variance.reshape(1, 1), sd**3 * third.reshape(1, 1, 1)
+        return univariate.LatentMoments(
+            sd * mean, sd**2 * variance[None], sd**3 * third[None, None]
         )
     if s == 2:
-        exact = univariate.bivariate_truncated_moments(lower, np.full(2, np.inf), cov)
-        return LatentMoments(exact.mean, exact.cov, exact.third)
+        return univariate.bivariate_truncated_moments(lower, np.full(2, np.inf), cov)
     sampler = escalation.RectangleSampler(DenseCovariance(cov, "latent_cov"), lower, np.inf)
     result = draws_by(sampler, n_draws, check.as_generator(random_seed))
     weights = w.normalized_weights(result.log_weights)
     mean = weights @ result.draws
     centred = result.draws - mean
-    return LatentMoments(mean, (centred * weights[:, None]).T @ centred, None, centred, weights)
+    second = (centred * weights[:, None]).T @ centred
+    return univariate.LatentMoments(mean, second, None, centred, weights)

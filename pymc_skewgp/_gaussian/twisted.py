@@ -404,18 +404,10 @@ class TwistedDraws:
         self._proposal, self._points, steps = proposal, points, proposal.steps
         self._below = below = np.isfinite(proposal.lower)
         self._both = below & np.isfinite(proposal.upper)
-        self._of_steps = np.empty((c.N_STEPS, points.shape[0]))
-        for row, values in (
-            (c.SCALE, steps.scale),
-            (c.SD, steps.sd),
-            (c.SHIFT, steps.shift),
-            (c.SLOPE, steps.slope),
-            (c.LIMIT, np.where(below, steps.low, steps.high)),
-            (c.SQUARE, steps.square),
-            (c.LINEAR, steps.linear),
-            (c.SIGN, np.where(below, 1.0, -1.0)),
-        ):
-            self._of_steps[row] = values
+        limit, sign = np.where(below, steps.low, steps.high), np.where(below, 1.0, -1.0)
+        # In the order of `one_sided`.
+        own = steps.scale, steps.sd, steps.shift, steps.slope, limit, steps.square, steps.linear
+        self._of_steps = np.stack([*own, sign])
         self.compiled = False
         if compiled and (below ^ np.isfinite(proposal.upper)).all():
             self._kept = np.empty((c.N_KEPT, *points.shape))
@@ -503,23 +495,14 @@ class TwistedDraws:
 _LARGEST_CORRECTION = 0.01
 
 
-class WeightGradient(NamedTuple):
-    """The log of the mean weight and its derivatives, at fixed points."""
-
-    value: float  # where EP's sites count, as they are at the fixed point
-    lower: FloatArray  # (n,)
-    upper: FloatArray  # (n,)
-    cov: FloatArray  # (n, n), symmetric
-
-
 def weight_gradient(
     cov: DenseCovariance,
     proposal: TwistedProposal,
     drawn: TwistedDraws,
     *,
-    ep: EPResult | None = None,
-    relax: float = 1.0,
-) -> WeightGradient:
+    ep: EPResult | None,
+    relax: float,
+) -> tuple[float, FloatArray, FloatArray, FloatArray]:
     r"""Derivative of the log of the mean weight in the limits and the covariance.
 
     With the adjoints of the steps, `StepDerivatives`: :math:`\bar C = \bar c e'`, through
@@ -533,15 +516,19 @@ def weight_gradient(
         Without a leading direction.
     drawn : TwistedDraws
         At fixed points.
-    ep : EPResult, optional
+    ep : EPResult or None
         The fixed point behind the proposal: its sites are functions of the limits and the
         covariance, and count as such. None: the sites are constants.
-    relax : float, default 1
+    relax : float
         Power of EP's sites that the proposal was made with.
 
     Returns
     -------
-    WeightGradient
+    value : float
+        Log of the mean weight; where EP's sites count, as they are at the fixed point.
+    lower, upper : ndarray, shape (n,)
+    cov : ndarray, shape (n, n)
+        Symmetric.
 
     References
     ----------
@@ -583,7 +570,7 @@ def weight_gradient(
             gradient += np.outer(inverse @ motion.mean, ep.weights)
             gradient += (inverse * motion.variance) @ inverse.T
             lower, upper, value = lower + motion.lower, upper + motion.upper, value + motion.value
-    return WeightGradient(value, lower, upper, symmetric(gradient))
+    return value, lower, upper, symmetric(gradient)
 
 
 def _unordered(x: FloatArray, order: IntArray) -> FloatArray:

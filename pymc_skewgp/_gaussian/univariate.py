@@ -13,6 +13,7 @@ Two devices remove every cancellation:
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple, Self
@@ -503,13 +504,33 @@ _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 _SWITCH = np.arange(-8.0, 8.5, 1.0)
 
 
-class BivariateMoments(NamedTuple):
-    """Log probability of the rectangle, and the central moments of the Gaussian inside it."""
+@dataclass(frozen=True)
+class LatentMoments:
+    """First three moments of Gaussian variables in a rectangle.
 
-    log_prob: float
-    mean: FloatArray  # (2,)
-    cov: FloatArray  # (2, 2)
-    third: FloatArray  # (2, 2, 2), E[(x-m)_i (x-m)_j (x-m)_k]
+    Attributes
+    ----------
+    mean : ndarray, shape (s,)
+    cov : ndarray, shape (s, s)
+    tensor : ndarray, shape (s, s, s), or None
+        Third central moments, where they are known exactly.
+    centred, weights : ndarray, shapes (n_draws, s) and (n_draws,), or None
+        Weighted draws less their mean, where they are not.
+    """
+
+    mean: FloatArray
+    cov: FloatArray
+    tensor: FloatArray | None = None
+    centred: FloatArray | None = None
+    weights: FloatArray | None = None
+
+    def third(self, directions: FloatArray) -> FloatArray:
+        """Third central moment of each column of u' directions, shape (p,)."""
+        if self.tensor is not None:
+            return np.einsum("ijk,ip,jp,kp->p", self.tensor, directions, directions, directions)
+        assert self.centred is not None
+        assert self.weights is not None
+        return self.weights @ (self.centred @ directions) ** 3
 
 
 class _Slices(NamedTuple):
@@ -610,7 +631,7 @@ def bivariate_log_prob(lower: ArrayLike | None, upper: ArrayLike | None, cov: Ar
 
 def bivariate_truncated_moments(
     lower: ArrayLike | None, upper: ArrayLike | None, cov: ArrayLike
-) -> BivariateMoments:
+) -> LatentMoments:
     r"""Mean, covariance and third central moments of a bivariate Gaussian in a rectangle.
 
     .. math:: \mathrm E[u],\quad \mathrm E[(u-\mathrm E u)(u-\mathrm E u)'],\quad
@@ -630,8 +651,7 @@ def bivariate_truncated_moments(
 
     Returns
     -------
-    BivariateMoments
-        ``log_prob``, ``mean`` (2,), ``cov`` (2, 2), ``third`` (2, 2, 2).
+    LatentMoments
 
     References
     ----------
@@ -664,8 +684,7 @@ def bivariate_truncated_moments(
     xxx, xxy, xyy = w @ dx**3, w @ (dx * dx * dy), w @ (dx * (dy * dy + v))
     yyy = w @ (dy**3 + 3.0 * dy * v + s**3 * inner_third)
     third = np.array([[[xxx, xxy], [xxy, xyy]], [[xxy, xyy], [xyy, yyy]]])
-    return BivariateMoments(
-        float(logsumexp(log_terms)),
+    return LatentMoments(
         sd * (centre + top + [0.0, rho * slices.anchor]),
         sd[:, None] * np.array([[xx, xy], [xy, yy]]) * sd,
         sd[:, None, None] * sd[:, None] * sd * third,

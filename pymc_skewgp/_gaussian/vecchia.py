@@ -196,7 +196,9 @@ class NeighbourGraph:
 
     def precision(self, known: Conditionals) -> FloatArray:
         """Entries of Q."""
-        n, root = len(known.variance), _roots(known)
+        n = len(known.variance)
+        # Rows of D^-1/2 B, their entries at the neighbours and at the value.
+        root = np.column_stack([-known.weights, np.ones(n)]) / np.sqrt(known.variance)[:, None]
         i, j = below_diagonal(known.weights.shape[1])
         off = root[:, i] * root[:, j]
         off = np.bincount(self._place.ravel(), off.ravel(), minlength=self.pairs.shape[1] + 1)[1:]
@@ -238,10 +240,3 @@ class NeighbourGraph:
             found[rows] = -(u[:, i] * v[:, j] + v[:, i] * u[:, j])
         total: FloatArray = np.bincount(self._place.ravel(), found.ravel(), minlength=q + 1)
         return total[1:]
-
-
-def _roots(known: Conditionals) -> FloatArray:
-    """Rows of D^-1/2 B, their entries at the neighbours and at the value."""
-    root = np.column_stack([-known.weights, np.ones(len(known.variance))])
-    root /= np.sqrt(known.variance)[:, None]
-    return root

@@ -1,9 +1,10 @@
 """Weighted draws: effective sample size, Pareto k, errors, resampling; quasi-random points."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from operator import xor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,8 +109,7 @@ def scaled_weights(log_weights: FloatArray) -> FloatArray:
 
 def mean_probability(p: FloatArray, weights: FloatArray) -> FloatArray:
     """Weighted means of probabilities, (..., S): no round-off of the weights' sum is above one."""
-    found: FloatArray = np.minimum(p @ weights, 1.0)
-    return found
+    return np.asarray(np.minimum(p @ weights, 1.0))
 
 
 def normalized_weights(log_weights: FloatArray) -> FloatArray:
@@ -221,8 +221,7 @@ def weighted_error(
     if names.size < _ENOUGH_REPLICATES:
         return np.hypot(spread, independent)
     share = max(least, varying * np.sqrt(lost))
-    found: FloatArray = np.maximum(spread, share * independent)
-    return found
+    return np.asarray(np.maximum(spread, share * independent))
 
 
 def systematic_resample(log_weights: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
@@ -519,237 +518,165 @@ _NARROW = 0.03  # of the mixture's deviation: a thousand components would leave 
 _SILVERMAN = 0.9
 _CHUNK = 2**16  # entries of a block of rows x components: a few of them fit a core's cache
 _LEAST_OF_SD = 0.6  # of independent draws' error: what of it evenly spaced ones have at least
-_VARYING_OF_MEAN = 0.6  # see `weights.weighted_error`: mirrored draws cancel even where they weigh
+_VARYING_OF_MEAN = 0.6  # see `weighted_error`: mirrored draws cancel even where they weigh
 
 
-def mixture_moments(
-    means: FloatArray, variance: FloatArray, weights: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r"""Mean, standard deviation and skewness of :math:`\sum_j w_j N(m_{ij}, v_i)`.
+@dataclass(frozen=True)
+class GaussianMixture:
+    r"""The distribution :math:`\sum_j w_j N(m_{ij}, v_i)` of each row i, components being draws."""
 
-    Parameters
-    ----------
-    means : ndarray, shape (n, n_components)
-        Component means.
-    variance : ndarray, shape (n,)
-        Variance that all components of a row share.
-    weights : ndarray, shape (n_components,)
-        Weights that sum to 1.
+    means: FloatArray  # of each component in each row, shape (n, S)
+    variance: FloatArray  # of the components of each row, shape (n,)
+    weights: FloatArray  # of the components, of sum 1, shape (S,)
+    replicate: IntArray | None = None  # which randomisation each is from; None: independent
 
-    Returns
-    -------
-    mean, sd, skewness : ndarray, shape (n,)
-    """
-    return _by_blocks(_moments, means, variance, weights)
+    @property
+    def components(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Means, variances and weights."""
+        return self.means, self.variance, self.weights
 
+    def _blocks(self) -> Iterator[tuple[slice, "GaussianMixture"]]:
+        n, size = self.means.shape
+        step = max(1, _CHUNK // size)
+        for rows in (slice(start, start + step) for start in range(0, n, step)):
+            known = self.means[rows], self.variance[rows], self.weights, self.replicate
+            yield rows, GaussianMixture(*known)
 
-def _moments(
-    means: FloatArray, variance: FloatArray, weights: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    mean = means @ weights
-    centred = means - mean[:, None]
-    squared = centred**2
-    total = squared @ weights + variance
-    squared *= centred  # NumPy's third power takes twenty times as long
-    third = squared @ weights
-    with np.errstate(invalid="ignore", divide="ignore"):
-        skewness = np.where(total > 0, third / total**1.5, 0.0)
-    return mean, np.sqrt(total), skewness
+    @property
+    def _visible_sd(self) -> FloatArray:
+        """Deviations; a point mass has no density to step along: an invisible width for it."""
+        return np.asarray(np.sqrt(self.variance + 1e-24 * (1.0 + self.means.var(axis=1))))
 
+    def moments_of_rows(self) -> FloatArray:
+        """Mean, standard deviation and skewness, shape (3, n)."""
+        found = np.empty((3, self.variance.size))
+        for rows, own in self._blocks():
+            found[0, rows] = mean = own.means @ self.weights
+            centred = own.means - mean[:, None]
+            squared = centred**2
+            total = squared @ self.weights + own.variance
+            squared *= centred  # NumPy's third power takes twenty times as long
+            third = squared @ self.weights
+            with np.errstate(invalid="ignore", divide="ignore"):
+                found[2, rows] = np.where(total > 0, third / total**1.5, 0.0)
+            found[1, rows] = np.sqrt(total)
+        return found
 
-def mixture_moment_errors(
-    means: FloatArray, variance: FloatArray, weights: FloatArray, replicate: IntArray | None = None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r"""Monte Carlo standard errors of `mixture_moments`, components being draws.
+    def moment_errors_of_rows(self) -> FloatArray:
+        r"""Monte Carlo standard errors of `moments_of_rows`.
 
-    The delta method: each statistic's influence function at component j, squared and summed with
-    weights :math:`w_j^2`; for the skewness, with :math:`d_j = m_j - \bar m` and :math:`S` the
-    total variance,
-    :math:`(d_j^3 - \mu_3 - 3 \mu_2 d_j) / S^{3/2} - \tfrac32 \mathrm{skew}\,(d_j^2 - \mu_2) / S`.
-    With `replicate`, shape (n_components,), draws of one replicate depend on each other
-    (`weights.weighted_error`). A second power hangs on few draws, a third one on so few that most
-    replicates lack them: their errors are no less than .6 and 1 times those of independent draws.
+        The delta method: each statistic's influence function at component j, squared and summed
+        with weights :math:`w_j^2`; for the skewness, with :math:`d_j = m_j - \bar m` and
+        :math:`S` the total variance,
 
-    Returns
-    -------
-    mean_error, sd_error, skewness_error : ndarray, shape (n,)
-    """
-    return _by_blocks(_moment_errors, means, variance, weights, replicate)
+        .. math:: (d_j^3 - \mu_3 - 3 \mu_2 d_j) / S^{3/2}
+            - \tfrac32 \mathrm{skew}\,(d_j^2 - \mu_2) / S.
 
+        Draws of one replicate depend on each other (`weighted_error`). A second power hangs on few
+        draws, a third one on so few that most replicates lack them: their errors are no less than
+        .6 and 1 times those of independent draws.
+        """
+        found, weights, replicate = np.empty((3, self.variance.size)), self.weights, self.replicate
+        for rows, own in self._blocks():
+            mean, sd, skewness = own.moments_of_rows()
+            centred = own.means - mean[:, None]
+            squared = centred**2
+            second = (squared @ weights)[:, None]
+            third = (centred * squared @ weights)[:, None]
+            scale = np.where(sd > 0, sd, 1.0)[:, None]
+            on_skewness = (centred * squared - third - 3.0 * second * centred) / scale**3
+            on_skewness -= 1.5 * skewness[:, None] * (squared - second) / scale**2
+            on_sd = (squared - second) / (2.0 * scale)
+            found[0, rows] = weighted_error(centred, weights, replicate, varying=_VARYING_OF_MEAN)
+            found[1, rows] = weighted_error(on_sd, weights, replicate, _LEAST_OF_SD)
+            found[2, rows] = weighted_error(on_skewness, weights, replicate, 1.0)
+        return found
 
-def _moment_errors(
-    means: FloatArray, variance: FloatArray, weights: FloatArray, replicate: IntArray | None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    mean, sd, skewness = _moments(means, variance, weights)
-    centred = means - mean[:, None]
-    squared = centred**2
-    second = (squared @ weights)[:, None]
-    third = (centred * squared @ weights)[:, None]
-    scale = np.where(sd > 0, sd, 1.0)[:, None]
-    on_skewness = (centred * squared - third - 3.0 * second * centred) / scale**3
-    on_skewness -= 1.5 * skewness[:, None] * (squared - second) / scale**2
-    return (
-        weighted_error(centred, weights, replicate, varying=_VARYING_OF_MEAN),
-        weighted_error((squared - second) / (2.0 * scale), weights, replicate, _LEAST_OF_SD),
-        weighted_error(on_skewness, weights, replicate, 1.0),
-    )
+    def quantiles_at(self, probs: FloatArray) -> FloatArray:
+        """Quantiles, (n_probs, n), to 1e-10 of the deviation, by Newton's method in a bracket."""
+        found = np.empty((probs.size, self.variance.size))
+        for rows, own in self._blocks():
+            sd = own._visible_sd
+            mean, spread, _ = replace(own, variance=sd**2).moments_of_rows()
+            for i, prob in enumerate(probs):
+                found[i, rows] = own._quantile(prob, sd, mean, spread)
+        return found
 
+    def _quantile(
+        self, prob: float, sd: FloatArray, mean: FloatArray, spread: FloatArray
+    ) -> FloatArray:
+        # A mixture's quantile lies between its smallest and largest component's.
+        means, z = self.means, float(ndtri(prob))
+        low, high = means.min(axis=1) + z * sd, means.max(axis=1) + z * sd
+        x = np.clip(mean + z * spread, low, high)
+        left = np.arange(x.size)  # rows still moving
+        for _ in range(_MAX_STEPS):
+            scaled = (x[left, None] - means[left]) / sd[left, None]
+            surplus = ndtr(scaled) @ self.weights - prob
+            density = _density(scaled, sd[left], self.weights)
+            low[left] = np.where(surplus < 0, x[left], low[left])
+            high[left] = np.where(surplus < 0, high[left], x[left])
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                step = x[left] - surplus / density
+            inside = (step > low[left]) & (step < high[left])
+            new = np.where(inside, step, 0.5 * (low[left] + high[left]))
+            moving = np.abs(new - x[left]) > 1e-10 * spread[left]
+            x[left] = new
+            left = left[moving]
+            if left.size == 0:
+                break
+        return x
 
-def mixture_quantiles(
-    means: FloatArray, variance: FloatArray, weights: FloatArray, probs: FloatArray
-) -> FloatArray:
-    """Quantiles of the mixture of `mixture_moments`, by Newton's method kept inside a bracket.
+    def quantile_errors_at(self, quantiles: FloatArray) -> FloatArray:
+        """Monte Carlo standard errors of `quantiles_at`, of the shape of these.
 
-    Returns
-    -------
-    ndarray, shape (n_probs, n)
-        Quantiles, to 1e-10 of the mixture's standard deviation.
-    """
-    out = np.empty((probs.size, means.shape[0]))
-    for block in _blocks(*means.shape):
-        sd = _visible_sd(means[block], variance[block])
-        mean, spread, _ = mixture_moments(means[block], sd**2, weights)
-        for i, prob in enumerate(probs):
-            out[i, block] = _solve(means[block], sd, weights, prob, mean, spread)
-    return out
+        That of the probability over the density; at most the range of the components, as where
+        there is no density between two of them.
+        """
+        errors, density = self.cdf_errors_at(quantiles), self.density_at(quantiles)
+        most = np.ptp(self.means, axis=1) + np.sqrt(self.variance)
+        return np.minimum(errors / np.maximum(density, np.finfo(float).tiny), most)
 
+    def cdf_at(self, values: FloatArray) -> FloatArray:
+        r""":math:`\sum_j w_j \Phi\{(x - m_{ij}) / v_i^{1/2}\}`, a column of values for each row."""
+        return self._at(values, lambda z, _: ndtr(z) @ self.weights)
 
-def mixture_quantile_errors(
-    means: FloatArray,
-    variance: FloatArray,
-    weights: FloatArray,
-    quantiles: FloatArray,
-    replicate: IntArray | None = None,
-) -> FloatArray:
-    """Monte Carlo standard errors of `mixture_quantiles`, of the shape of these.
+    def cdf_errors_at(self, values: FloatArray) -> FloatArray:
+        """Monte Carlo standard errors of `cdf_at`."""
 
-    That of the probability over the density; at most the range of the components, as where there
-    is no density between two of them.
-    """
-    known = means, variance, weights, quantiles
-    errors, density = mixture_cdf_errors(*known, replicate), mixture_density(*known)
-    most = np.ptp(means, axis=1) + np.sqrt(variance)
-    return np.minimum(errors / np.maximum(density, np.finfo(float).tiny), most)
+        def errors(z: FloatArray, _: FloatArray) -> FloatArray:
+            below = ndtr(z)
+            below -= (below @ self.weights)[:, None]
+            return weighted_error(below, self.weights, self.replicate)
 
+        return self._at(values, errors)
 
-def mixture_cdf(
-    means: FloatArray, variance: FloatArray, weights: FloatArray, values: FloatArray
-) -> FloatArray:
-    r"""Distribution function :math:`\sum_j w_j \Phi\{(x - m_{ij}) / v_i^{1/2}\}` of each row.
+    def density_at(self, values: FloatArray) -> FloatArray:
+        """Density at `values`, as for `cdf_at`.
 
-    Parameters
-    ----------
-    means, variance, weights : ndarray
-        As for `mixture_moments`.
-    values : ndarray, shape (n_values, n)
-        Where: a column for each row of `means`.
+        Where the components are points, or nearly so, they are draws of the density to be had: it
+        is smoothed by a Gaussian kernel of Silverman's (1986) width.
+        """
+        width = _SILVERMAN * float(self.weights @ self.weights) ** 0.2
+        return self._at(values, lambda z, sd: _density(z, sd, self.weights), width)
 
-    Returns
-    -------
-    ndarray, shape (n_values, n)
-    """
-    cdf = np.empty(values.shape)
-    for block in _blocks(*means.shape):
-        sd = _visible_sd(means[block], variance[block])[:, None]
-        for i, at in enumerate(values[:, block]):
-            cdf[i, block] = ndtr((at[:, None] - means[block]) / sd) @ weights
-    return cdf
-
-
-def mixture_cdf_errors(
-    means: FloatArray,
-    variance: FloatArray,
-    weights: FloatArray,
-    values: FloatArray,
-    replicate: IntArray | None = None,
-) -> FloatArray:
-    """Monte Carlo standard errors of `mixture_cdf`, components being draws.
-
-    `replicate` as for `mixture_moment_errors`.
-    """
-    errors = np.empty(values.shape)
-    for block in _blocks(*means.shape):
-        sd = _visible_sd(means[block], variance[block])[:, None]
-        for i, at in enumerate(values[:, block]):
-            below = ndtr((at[:, None] - means[block]) / sd)
-            below -= (below @ weights)[:, None]
-            errors[i, block] = weighted_error(below, weights, replicate)
-    return errors
-
-
-def mixture_density(
-    means: FloatArray, variance: FloatArray, weights: FloatArray, values: FloatArray
-) -> FloatArray:
-    """Density of the mixture of `mixture_cdf` at `values`, in the same shape.
-
-    Where the components are points, or nearly so, they are draws of the density to be had: it is
-    smoothed by a Gaussian kernel of Silverman's (1986) width.
-    """
-    density = np.empty(values.shape)
-    width = _SILVERMAN * float(weights @ weights) ** 0.2
-    for block in _blocks(*means.shape):
-        sd = _visible_sd(means[block], variance[block])
-        total = mixture_moments(means[block], variance[block], weights)[1]
-        sd = np.where(sd < _NARROW * total, width * total, sd)
-        for i, at in enumerate(values[:, block]):
-            density[i, block] = _density((at[:, None] - means[block]) / sd[:, None], sd, weights)
-    return density
-
-
-def _blocks(n: int, n_components: int) -> list[slice]:
-    rows = max(1, _CHUNK // n_components)
-    return [slice(start, start + rows) for start in range(0, n, rows)]
-
-
-def _by_blocks(
-    statistics: Callable[..., tuple[FloatArray, FloatArray, FloatArray]],
-    means: FloatArray,
-    variance: FloatArray,
-    *known: Any,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Three statistics of each row."""
-    first, second, third = found = np.empty((3, means.shape[0]))
-    for block in _blocks(*means.shape):
-        found[:, block] = statistics(means[block], variance[block], *known)
-    return first, second, third
-
-
-def _visible_sd(means: FloatArray, variance: FloatArray) -> FloatArray:
-    """Standard deviations; a point mass has no density to step along: an invisible width for it."""
-    return np.asarray(np.sqrt(variance + 1e-24 * (1.0 + means.var(axis=1))))
+    def _at(
+        self,
+        values: FloatArray,
+        function: Callable[[FloatArray, FloatArray], FloatArray],
+        width: float = 0.0,
+    ) -> FloatArray:
+        """A function of values less the means in deviations, which are `width` at least."""
+        found = np.empty(values.shape)
+        for rows, own in self._blocks():
+            sd = own._visible_sd
+            if width:
+                total = own.moments_of_rows()[1]
+                sd = np.where(sd < _NARROW * total, width * total, sd)
+            for i, at in enumerate(values[:, rows]):
+                found[i, rows] = function((at[:, None] - own.means) / sd[:, None], sd)
+        return found
 
 
 def _density(scaled: FloatArray, sd: FloatArray, weights: FloatArray) -> FloatArray:
     return np.exp(-0.5 * scaled**2) @ weights / (np.sqrt(2 * np.pi) * sd)
-
-
-def _solve(
-    means: FloatArray,
-    sd: FloatArray,
-    weights: FloatArray,
-    prob: float,
-    mean: FloatArray,
-    spread: FloatArray,
-) -> FloatArray:
-    # A mixture's quantile lies between its smallest and largest component's.
-    z = float(ndtri(prob))
-    low = means.min(axis=1) + z * sd
-    high = means.max(axis=1) + z * sd
-    x = np.clip(mean + z * spread, low, high)
-    left = np.arange(x.size)  # rows still moving
-    for _ in range(_MAX_STEPS):
-        scaled = (x[left, None] - means[left]) / sd[left, None]
-        surplus = ndtr(scaled) @ weights - prob
-        density = _density(scaled, sd[left], weights)
-        low[left] = np.where(surplus < 0, x[left], low[left])
-        high[left] = np.where(surplus < 0, high[left], x[left])
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            step = x[left] - surplus / density
-        inside = (step > low[left]) & (step < high[left])
-        new = np.where(inside, step, 0.5 * (low[left] + high[left]))
-        moving = np.abs(new - x[left]) > 1e-10 * spread[left]
-        x[left] = new
-        left = left[moving]
-        if left.size == 0:
-            break
-    return x

@@ -1,6 +1,6 @@
 """The free variables of a model as a vector of unconstrained numbers, and binary values."""
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -164,8 +164,8 @@ class Coordinates:
         logs = [
             isinstance(self.model.rvs_to_transforms[rv], LogTransform) for rv in self._variables()
         ]
-        every = np.arange(sum(int(np.prod(shape, dtype=int)) for shape in self.shapes))
-        return [(every[own], log) for (own, _), log in zip(self._places, logs, strict=True)]
+        each = (np.arange(own.start, own.stop) for own, _ in self._places)
+        return list(zip(each, logs, strict=True))
 
     @property
     def flat(self) -> list[FlatCoordinate]:
@@ -202,12 +202,7 @@ class Coordinates:
 
     @cached_property
     def _places(self) -> list[tuple[slice, Shape]]:
-        sizes = [int(np.prod(shape, dtype=int)) for shape in self.shapes]
-        ends = np.cumsum(sizes, dtype=int)
-        return [
-            (slice(end - size, end), shape)
-            for end, size, shape in zip(ends, sizes, self.shapes, strict=True)
-        ]
+        return _places_of(self.shapes)
 
     def arguments(self, point: Point) -> list[Any]:
         """Values of `inputs` at a point."""
@@ -215,12 +210,11 @@ class Coordinates:
 
     def binary_values(self, pattern: Pattern) -> list[Any]:
         """A pattern as one array for each binary variable."""
-        parts, begin = [], 0
-        for shape, value in zip(self.binary_shapes, self.binary, strict=True):
-            end = begin + int(np.prod(shape, dtype=int))
-            parts.append(np.array(pattern[begin:end], dtype=value.dtype).reshape(shape))
-            begin = end
-        return parts
+        known = zip(_places_of(self.binary_shapes), self.binary, strict=True)
+        return [
+            np.array(pattern[own], dtype=value.dtype).reshape(shape)
+            for (own, shape), value in known
+        ]
 
     def patterns(self, most: int = MOST_BINARY) -> list[Pattern]:
         """All values of the binary variables together; one empty pattern where there are none.
@@ -258,6 +252,15 @@ class Coordinates:
         return [self.model.values_to_rvs[value] for value in self.continuous]
 
 
+def _places_of(shapes: Sequence[Shape]) -> list[tuple[slice, Shape]]:
+    """Of variables one after the other."""
+    stop, found = 0, []
+    for shape in shapes:
+        start, stop = stop, stop + int(np.prod(shape, dtype=int))
+        found.append((slice(start, stop), shape))
+    return found
+
+
 def _is_cut_off(model: pm.Model, rv: Any) -> bool:
     """Whether its values are transformed otherwise than its distribution asks for."""
     given, own = model.rvs_to_transforms[rv], _default_transform(rv.owner.op, rv)
@@ -286,8 +289,7 @@ def coordinates_of(
     graphs: list[Any],
     start: Mapping[str, Any] | None = None,
     *,
-    may_be_none: bool = False,
-    by_name: bool = False,
+    averaged: bool = False,
 ) -> tuple[Coordinates, FloatArray]:
     """Coordinates of the free variables that `graphs` depend on, and the vector at `start`.
 
@@ -298,10 +300,9 @@ def coordinates_of(
         With the model's random variables replaced by their values.
     start : mapping, optional
         Values by name, on their own scale. Default the model's initial point.
-    may_be_none : bool, default False
-        Whether a model without such variables has its place.
-    by_name : bool, default False
-        Whether they are in the order of their names. Default in that of their declaration.
+    averaged : bool, default False
+        Whether they are integrated out: in the order of their names, for points of an integral are
+        drawn coordinate by coordinate, and there may be none. Default in that of their declaration.
 
     Raises
     ------
@@ -314,7 +315,7 @@ def coordinates_of(
     _refuse_foreign_variables(graphs)
     used = set(graph_inputs(graphs))
     values = [value for value in model.value_vars if value in used]
-    if by_name:
+    if averaged:
         values.sort(key=lambda value: str(value.name))
     continuous = tuple(v for v in values if v.dtype.startswith("float"))
     binary = tuple(v for v in values if v not in continuous)
@@ -325,7 +326,7 @@ def coordinates_of(
                 f"{rv.name} is discrete: only pm.Bernoulli variables can be learnt, by trying "
                 "every value. Give it a value with pm.do, or use pm.sample."
             )
-    if not values and not may_be_none:
+    if not values and not averaged:
         raise ValueError(
             "there is nothing to learn: no covariance, mean, pseudo-point, phase or "
             "truncation depends on a random variable. Give what is to be learnt a prior, as "
@@ -385,9 +386,8 @@ def _start_from_prior(model: pm.Model, rv: Any) -> NDArray[Any] | None:
 
     As of ordered cut-points, which all start at one place. None where no draw has one either.
     """
-    try:
-        drawn = np.asarray(pm.draw(rv, _TRIED, random_seed=0, mode=PLAIN))
-    except (NotImplementedError, ArithmeticError, ValueError):
+    drawn = draws_of(rv, _TRIED, 0)
+    if drawn is None:
         return None
     # In the order of the entries first, which is what such transforms ask for.
     increasing = np.sort(drawn, axis=-1) if drawn.ndim > 1 else drawn
@@ -397,6 +397,18 @@ def _start_from_prior(model: pm.Model, rv: Any) -> NDArray[Any] | None:
         if np.isfinite(found).all():
             return found
     return None
+
+
+def draws_of(variable: Any, count: int, seed: int) -> NDArray[Any] | None:
+    """Draws of a random variable or of a function of it; None where there are none.
+
+    Of a flat prior, or of a generator that divides by a draw, or by whose own parameter a draw is
+    impossible.
+    """
+    try:
+        return np.asarray(pm.draw(variable, count, random_seed=seed, mode=PLAIN))
+    except (NotImplementedError, ArithmeticError, ValueError):
+        return None
 
 
 def _of_shape(rv: Any, value: Any) -> NDArray[Any]:

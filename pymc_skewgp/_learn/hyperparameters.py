@@ -211,29 +211,22 @@ def find_hyperparameters(
 
 
 def warn_of(run: problem.LearningRun) -> None:
-    at_bound, flat = run.at_bound, run.flat
-    if at_bound:
-        _errors.warn(
-            f"{', '.join(at_bound)} went a thousandfold away from the start (or as near to an end "
-            "of the support): neither data nor prior bound it. It may belong to an irrelevant "
-            "input, or the labels are perfectly separable. Give a prior.",
-            _errors.BoundaryOptimumWarning,
-            stacklevel=3,
-        )
-    if flat:
-        _errors.warn(
-            f"{', '.join(flat)} is weakly identified: a factor of e changes the log marginal "
-            "likelihood by less than a hundredth of a nat, so that the value found is one of many. "
-            "Give a prior, or use pm.sample.",
-            _errors.FlatOptimumWarning,
-            stacklevel=3,
-        )
-    if not run.converged:
-        _errors.warn(
-            "the search ended before it was at an optimum: raise n_restarts, or give a start.",
-            _errors.OptimumConvergenceWarning,
-            stacklevel=3,
-        )
+    at_bound, flat = ", ".join(run.at_bound), ", ".join(run.flat)
+    known = {
+        _errors.BoundaryOptimumWarning: at_bound
+        and f"{at_bound} went a thousandfold away from the start (or as near to an end of the "
+        "support): neither data nor prior bound it. It may belong to an irrelevant input, or the "
+        "labels are perfectly separable. Give a prior.",
+        _errors.FlatOptimumWarning: flat
+        and f"{flat} is weakly identified: a factor of e changes the log marginal likelihood by "
+        "less than a hundredth of a nat, so that the value found is one of many. Give a prior, or "
+        "use pm.sample.",
+        _errors.OptimumConvergenceWarning: not run.converged
+        and "the search ended before it was at an optimum: raise n_restarts, or give a start.",
+    }
+    for kind, message in known.items():
+        if message:
+            _errors.warn(message, kind, stacklevel=3)
 
 
 # The procedure of the paper, for replication: SPSA on a Frechet lower bound. Do not use it to fit.

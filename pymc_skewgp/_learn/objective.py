@@ -32,11 +32,7 @@ from pymc_skewgp._model.graph.data import SitesOfData, sites_at
 from pymc_skewgp._model.graph.initial_point import initial_point
 from pymc_skewgp._model.graph.members import proper_joint
 from pymc_skewgp._model.graph.sites import distribution_name
-from pymc_skewgp._model.ops.plain_mode import (
-    PLAIN,
-    plain_function,
-    untraced,
-)
+from pymc_skewgp._model.ops.plain_mode import PLAIN, plain_function, untraced
 from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._posterior import evidence_gradient
 from pymc_skewgp._posterior.site_evidence import FactorTerms, FieldTerms
@@ -595,10 +591,7 @@ def compile_objective(
     log_prior = sum([term.sum() for term in densities], start=pt.constant(0.0))
     parameters = [x for parts in sites for part in parts for x in part.parameters]
     everything = [*(x for graph in graphs for x in graph), *parameters, log_prior]
-    # Points of an integral are drawn coordinate by coordinate: their order must not matter.
-    coordinates, origin = coordinates_of(
-        model, everything, start, may_be_none=averaged, by_name=averaged
-    )
+    coordinates, origin = coordinates_of(model, everything, start, averaged=averaged)
     if averaged:
         log_prior += coordinates.log_orders
     terms = [

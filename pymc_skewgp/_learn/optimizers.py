@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-import pymc as pm
 import xarray as xr
 
 from pymc_skewgp._gaussian.linalg import symmetric
@@ -18,10 +17,10 @@ from pymc_skewgp._learn.coordinates import (
     Point,
     Searched,
     Value,
+    draws_of,
     free_variable,
 )
 from pymc_skewgp._limits import stage
-from pymc_skewgp._model.ops.plain_mode import PLAIN
 from pymc_skewgp._validation import FloatArray
 
 # Every evaluation of a search, kept and shown as it comes.
@@ -38,42 +37,38 @@ class EvaluationLog:
 
     def __init__(self, labels: Sequence[str]) -> None:
         self._labels = list(labels)
-        self._evaluations: list[tuple[int, Point, Value]] = []
-        self._methods: list[str] = []
-        self._best: dict[str, tuple[float, float]] = {}
+        self._runs: list[tuple[str, list[tuple[Point, Value]]]] = []  # by their methods
 
     def run(self, method: str, function: Function) -> Function:
         """Begin a run: `function`, with each of its evaluations kept."""
-        run = len(self._methods)
-        self._methods.append(method)
+        found: list[tuple[Point, Value]] = []
+        self._runs.append((method, found))
+        number = len(self._runs)
 
         def logged(point: Point) -> Value:
             value = function(point)
-            self._evaluations.append((run, point, value))
-            # Totals of part of the data, or by another method, do not compare.
-            best = self._best.get(method, (-np.inf, -np.inf))
-            self._best[method] = max(best, (value.total, value.log_evidence))
+            found.append((point, value))
             stage(
-                f"Run {run + 1}, {method}: log evidence {value.log_evidence:.2f} "
-                f"(at the best point {self._best[method][1]:.2f})"
+                f"Run {number}, {method}: log evidence {value.log_evidence:.2f} "
+                f"(at the best point {self._best(method)[1].log_evidence:.2f})"
             )
             return value
 
         return logged
 
+    def _best(self, method: str) -> tuple[Point, Value]:
+        # Totals of part of the data, or by another method, do not compare.
+        return _best([x for name, found in self._runs if name == method for x in found])
+
     def best(self) -> tuple[Point, Value] | None:
         """The best evaluation by the last method; None before the first."""
-        if not self._evaluations:
-            return None
-        last = self._methods[self._evaluations[-1][0]]
-        own = [
-            (point, value) for run, point, value in self._evaluations if self._methods[run] == last
-        ]
-        return max(own, key=lambda found: found[1].total)
+        methods = [method for method, found in self._runs if found]
+        return self._best(methods[-1]) if methods else None
 
     def path(self) -> xr.Dataset:
         """All evaluations."""
-        runs, points, values = zip(*self._evaluations, strict=True)
+        every = [(i, *x) for i, (_, found) in enumerate(self._runs) for x in found]
+        runs, points, values = zip(*every, strict=True)
         columns = {
             "run": runs,
             "log_evidence": [value.log_evidence for value in values],
@@ -85,17 +80,19 @@ class EvaluationLog:
 
     def runs(self) -> xr.Dataset:
         """One row for each run, by its best evaluation."""
-        known = sorted({run for run, *_ in self._evaluations})
-        every = [[e for e in self._evaluations if e[0] == run] for run in known]
-        best = [max(own, key=lambda evaluation: evaluation[2].total) for own in every]
+        every = [(method, len(own), *_best(own)) for method, own in self._runs if own]
         columns = {
-            "method": [self._methods[run] for run in known],
-            "pattern": ["".join(map(str, point.pattern)) for _, point, _ in best],
-            "n_evaluations": [len(own) for own in every],
-            "log_evidence": [value.log_evidence for *_, value in best],
-            "total": [value.total for *_, value in best],
+            "method": [method for method, *_ in every],
+            "pattern": ["".join(map(str, point.pattern)) for *_, point, _ in every],
+            "n_evaluations": [count for _, count, *_ in every],
+            "log_evidence": [value.log_evidence for *_, value in every],
+            "total": [value.total for *_, value in every],
         }
         return xr.Dataset({name: ("run", column) for name, column in columns.items()})
+
+
+def _best(evaluations: list[tuple[Point, Value]]) -> tuple[Point, Value]:
+    return max(evaluations, key=lambda evaluation: evaluation[1].total)
 
 
 # Every choice and threshold of a search for hyperparameters.
@@ -455,8 +452,10 @@ def candidates(
     shifts = uniform_points(max(len(continuous), 1), count, 1, rng)
     columns = []
     for value, part, q in zip(continuous, coordinates.split(origin), shifts, strict=False):
-        own = _prior_draws(coordinates.model, value, count, rng)
-        if own is None:
+        free = free_variable(coordinates.model, coordinates.model.values_to_rvs[value])
+        own = draws_of(free, count, int(rng.integers(2**31)))
+        # Where the prior is flat, or so vague that draws are beyond double precision.
+        if own is None or not np.isfinite(own).all():
             together = _TOGETHER * (2.0 * q[:, None] - 1.0)
             own = part.ravel() + together + rng.normal(0.0, _SCATTER, (count, part.size))
         elif part.size > 1:  # away from the median every second of all is as its first entry
@@ -469,19 +468,3 @@ def candidates(
         return [origin] * count
     low, high = np.transpose(coordinates.bounds(origin))
     return list(np.clip(np.hstack(columns), low, high))
-
-
-def _prior_draws(
-    model: pm.Model, value: Any, count: int, rng: np.random.Generator
-) -> FloatArray | None:
-    """Draws of a variable on its unconstrained scale; None where its prior is flat.
-
-    Or so vague that draws are beyond double precision.
-    """
-    free, seed = free_variable(model, model.values_to_rvs[value]), int(rng.integers(2**31))
-    try:
-        drawn = pm.draw(free, count, random_seed=seed, mode=PLAIN)
-    # Of a generator that divides by a draw, or by whose own parameter a draw is impossible.
-    except (NotImplementedError, ArithmeticError, ValueError):
-        return None
-    return np.asarray(drawn) if np.isfinite(drawn).all() else None

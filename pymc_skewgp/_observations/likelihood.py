@@ -30,41 +30,29 @@ class Moments(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Mixture:
+class Mixture(of_draws.GaussianMixture):
     r"""f at point i is :math:`\sum_j w_j N(m_{ij}, v_i)`; see `LatentMarginals` for all it has."""
 
-    means: FloatArray  # of each component at each point, shape (t, S)
-    variance: FloatArray  # of the components at each point, shape (t,)
-    weights: FloatArray  # of the components, shape (S,)
-    replicate: IntArray | None = None  # which randomisation each is from; None: independent
     exact: bool = False  # whether the components are all there is, rather than draws of them
     # Of K functions at each input given the component, shape (t / K, K, K); None for one.
     covariance: FloatArray | None = None
     # Covariance of all values given the component, (t, t); None unless it was asked for.
     joint: FloatArray | None = None
 
-    @property
-    def components(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Means, variances and weights."""
-        return self.means, self.variance, self.weights
-
     @cached_property
     def moments(self) -> Moments:
         """Mean, standard deviation and skewness, shape (t,) each."""
-        return Moments(*of_draws.mixture_moments(*self.components))
+        return Moments(*self.moments_of_rows())
 
     @cached_property
     def moment_errors(self) -> Moments:
         """Monte Carlo standard errors of `moments`."""
-        if self.exact:
-            return Moments(*np.zeros((3, self.variance.size)))
-        return Moments(*of_draws.mixture_moment_errors(*self.components, self.replicate))
+        zero = np.zeros((3, self.variance.size))
+        return Moments(*(zero if self.exact else self.moment_errors_of_rows()))
 
     def quantile_errors(self, quantiles: FloatArray) -> FloatArray:
         """Monte Carlo standard errors of quantiles that were found."""
-        if self.exact:
-            return np.zeros(quantiles.shape)
-        return of_draws.mixture_quantile_errors(*self.components, quantiles, self.replicate)
+        return np.zeros(quantiles.shape) if self.exact else self.quantile_errors_at(quantiles)
 
 
 def some_values[M: Mixture](

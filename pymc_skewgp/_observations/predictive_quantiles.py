@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from pymc_skewgp._gaussian.weights import IntArray, mixture_cdf, mixture_density, weighted_error
-from pymc_skewgp._observations.likelihood import Mixture
+from pymc_skewgp._gaussian.weights import IntArray, weighted_error
+from pymc_skewgp._observations.likelihood import Mixture, some_values
 from pymc_skewgp._validation import FloatArray
 
 # F(y | f), of shapes that broadcast.
@@ -254,8 +254,8 @@ def latent_at_scores(mixture: Mixture) -> tuple[FloatArray, FloatArray, dict[int
     """
     centre, sd, _ = mixture.moments
     x = centre[:, None] + sd[:, None] * _GRID
-    scores = _scores(mixture_cdf(*mixture.components, x.T).T)
-    density = mixture_density(*mixture.components, x.T).T
+    scores = _scores(mixture.cdf_at(x.T).T)
+    density = mixture.density_at(x.T).T
     jumps = np.diff(np.clip(scores, -_DRAWN, _DRAWN), axis=1).max(axis=1) > _JUMP
     tables = {
         int(i): _finer(mixture, int(i), LatentTable(scores[i], x[i])) for i in np.flatnonzero(jumps)
@@ -294,7 +294,7 @@ def _by_cubics(table: LatentTable, density: FloatArray) -> tuple[FloatArray, Flo
 
 def _finer(mixture: Mixture, row: int, table: LatentTable) -> LatentTable:
     """With the middle of cells in which scores are no line, again and again."""
-    own = slice(row, row + 1)
+    own = some_values(mixture, slice(row, row + 1))
     narrowest = _NARROWEST * float(mixture.moments[1][row])
     scores, x = table
     unknown = np.ones(x.size - 1, dtype=bool)
@@ -304,10 +304,7 @@ def _finer(mixture: Mixture, row: int, table: LatentTable) -> LatentTable:
         if not cells.size:
             return LatentTable(scores, x)
         middle = 0.5 * (x[cells] + x[cells + 1])
-        below = mixture_cdf(
-            mixture.means[own], mixture.variance[own], mixture.weights, middle[:, None]
-        )
-        found = _scores(below[:, 0])
+        found = _scores(own.cdf_at(middle[:, None])[:, 0])
         off = np.abs(found - 0.5 * (scores[cells] + scores[cells + 1]))
         unknown[:] = False
         unknown[cells] = (off > _OFF) | (rise[cells] > _FINE)

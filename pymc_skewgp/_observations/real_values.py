@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln, ndtr, stdtr
 
-from pymc_skewgp._gaussian import weights
 from pymc_skewgp._observations import likelihood as base
 from pymc_skewgp._observations.likelihood import Data, Likelihood, Mixture
 from pymc_skewgp._observations.observations import Observations, points
@@ -84,7 +83,7 @@ class _Normal(_Noisy):
             return {}
         (low,), (high,) = self.limits(1)
         noisy = replace(mixture, variance=mixture.variance + self.variance)
-        found = weights.mixture_quantiles(*noisy.components, probs)
+        found = noisy.quantiles_at(probs)
         error = noisy.quantile_errors(found)
         value, below, above = (np.clip(found + x, low, high) for x in (0.0, -error, error))
         return {"y_quantile": value, "y_quantile_se": np.maximum(value - below, above - value)}

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from xarray import DataArray, Dataset, DataTree
 
-from pymc_skewgp._gaussian import weights as of_draws
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations.binary import LOGISTIC_NOISE, probability_sd
 from pymc_skewgp._observations.likelihood import Mixture, some_values
@@ -64,23 +63,22 @@ class LatentMarginals(Mixture):
         """Quantiles at probabilities between 0 and 1, shape (n_probs, t)."""
         p = as_vector("probs", np.atleast_1d(as_real_array("probs", probs)))
         refuse_other_probabilities(p, probs)
-        return of_draws.mixture_quantiles(*self.components, p)
+        return self.quantiles_at(p)
 
     def cdf(self, values: ArrayLike) -> Probability:
         """P(f <= value), for values of shape (..., t), one column for each point."""
         rows, shape = as_columns(values, self.size)
-        errors = of_draws.mixture_cdf_errors(*self.components, rows, self.replicate)
-        return Probability(self.cdf_values(values), errors.reshape(shape))
+        return Probability(self.cdf_values(values), self.cdf_errors_at(rows).reshape(shape))
 
     def cdf_values(self, values: ArrayLike) -> FloatArray:
         """Values of `cdf` alone, in half the time."""
         rows, shape = as_columns(values, self.size)
-        return of_draws.mixture_cdf(*self.components, rows).reshape(shape)
+        return self.cdf_at(rows).reshape(shape)
 
     def density(self, values: ArrayLike) -> FloatArray:
         """Density of f at values of shape (..., t), one column for each point."""
         rows, shape = as_columns(values, self.size)
-        return of_draws.mixture_density(*self.components, rows).reshape(shape)
+        return self.density_at(rows).reshape(shape)
 
     def probability(self) -> Probability:
         r"""Probability of a label 1, with its Monte Carlo standard error.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dpotri
 
 from pymc_skewgp._errors import (
@@ -92,10 +92,9 @@ def read_only(sun: SunParameters) -> SunParameters:
     return SunParameters(*copies)
 
 
-# Marginals, conditionals, affine maps and conjugate updates of SUN parameters.
+# Marginals, conditionals and affine maps of SUN parameters.
 
 Rows = NDArray[np.intp]
-_LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def marginal(sun: SunParameters, rows: Rows) -> SunParameters:
@@ -152,42 +151,6 @@ def affine(sun: SunParameters, A: FloatArray, b: FloatArray) -> SunParameters:
     return sun._replace(
         mu=A @ sun.mu + b, scale=symmetric(A @ sun.scale @ A.T), cross_cov=A @ sun.cross_cov
     )
-
-
-def conjugate_update(
-    sun: SunParameters, W: FloatArray, Z: FloatArray, S: FloatArray
-) -> SunParameters:
-    r"""Posterior under the likelihood :math:`\Phi_m(Z + W z; S)`.
-
-    .. math::
-
-        \tilde\gamma = \begin{pmatrix}\gamma \\ Z + W\mu\end{pmatrix}, \quad
-        \tilde C = (C, \Omega W^\top), \quad
-        \tilde\Gamma = \begin{pmatrix}\Gamma & C^\top W^\top \\
-        W C & W\Omega W^\top + S\end{pmatrix}.
-    """
-    pull, cross = W @ sun.scale, W @ sun.cross_cov
-    return sun._replace(
-        cross_cov=np.hstack([sun.cross_cov, pull.T]),
-        truncation=np.concatenate([sun.truncation, Z + W @ sun.mu]),
-        latent_cov=np.block([[sun.latent_cov, cross.T], [cross, symmetric(pull @ W.T) + S]]),
-    )
-
-
-def density_terms(
-    sun: SunParameters, point: FloatArray, chol: FloatArray
-) -> tuple[float, FloatArray, FloatArray]:
-    r"""Log density of the normal part, and the limits and covariance of the orthant given z.
-
-    .. math:: \log N(z; \mu, \Omega), \quad \gamma + C^\top \Omega^{-1} (z - \mu), \quad
-        \Gamma - C^\top \Omega^{-1} C
-
-    `point` is z less mu, `chol` the Cholesky factor of Omega.
-    """
-    white = solve_triangular(chol, point, lower=True)
-    normal = -0.5 * (white @ white + point.size * _LOG_2PI) - np.log(chol.diagonal()).sum()
-    half = solve_triangular(chol, sun.cross_cov, lower=True)
-    return normal, sun.truncation + half.T @ white, sun.latent_cov - half.T @ half
 
 
 def coordinates(n_dims: int, idx: ArrayLike | slice) -> Rows:

@@ -6,16 +6,20 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import cho_solve
+from scipy.linalg import cho_solve, solve_triangular
 
 from pymc_skewgp import _validation as check
 from pymc_skewgp._gaussian import linalg
-from pymc_skewgp._gaussian.truncated import LatentMoments, latent_moments, log_orthant
+from pymc_skewgp._gaussian.linalg import symmetric
+from pymc_skewgp._gaussian.truncated import latent_moments, log_orthant
+from pymc_skewgp._gaussian.univariate import LatentMoments
 from pymc_skewgp._gaussian.weights import Estimate, add_estimates
 from pymc_skewgp._limits import refuse_too_many_draws
 from pymc_skewgp._sun import parameters as algebra
 from pymc_skewgp._sun.parameters import SunParameters
 from pymc_skewgp._validation import FloatArray, Seed
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def _parameter(name: str, doc: str) -> Any:
@@ -145,8 +149,7 @@ class SUN:
     @property
     def skewness(self) -> FloatArray:
         """Skewness matrix Delta = D^-1 C, shape (p, s); not the third moment, which is `skew`."""
-        found: FloatArray = self.cross_cov / np.sqrt(self.scale.diagonal())[:, None]
-        return found
+        return np.asarray(self.cross_cov / np.sqrt(self.scale.diagonal())[:, None])
 
     @property
     def n_dims(self) -> int:
@@ -199,7 +202,11 @@ class SUN:
         """Log density at one point, shape (p,), with its Monte Carlo error."""
         point = check.as_vector("z", z, self.n_dims) - self.mu
         normalizer = self.log_normalizer  # first: it refuses what could not be computed
-        normal, limits, cov = algebra.density_terms(self._parameters, point, self._scale_chol)
+        chol = self._scale_chol
+        white = solve_triangular(chol, point, lower=True)
+        normal = -0.5 * (white @ white + point.size * _LOG_2PI) - np.log(chol.diagonal()).sum()
+        half = solve_triangular(chol, self.cross_cov, lower=True)
+        limits, cov = self.truncation + half.T @ white, self.latent_cov - half.T @ half
         inside = log_orthant(limits, cov, check.as_count("n_draws", n_draws), random_seed)
         return add_estimates(normal, inside, normalizer)
 
@@ -352,7 +359,15 @@ class SUN:
         offsets = check.as_vector("Z", Z, m)
         noise = check.as_covariance("S", S, m)
         linalg.cholesky("S", noise)  # refuses what is no covariance
-        return self._of(algebra.conjugate_update(self._parameters, weights, offsets, noise))
+        pull, cross = weights @ self.scale, weights @ self.cross_cov
+        below = np.hstack([cross, symmetric(pull @ weights.T) + noise])
+        return self._of(
+            self._parameters._replace(
+                cross_cov=np.hstack([self.cross_cov, pull.T]),
+                truncation=np.concatenate([self.truncation, offsets + weights @ self.mu]),
+                latent_cov=np.vstack([np.hstack([self.latent_cov, cross.T]), below]),
+            )
+        )
 
     @cached_property
     def _scale_chol(self) -> FloatArray:

@@ -81,21 +81,11 @@ def test_where_chains_would_be_long_draws_are_picked_from_weighted_ones():
     check_moments(draws, low, high, 0.5, 5)
 
 
-SIGMAS = 4.5
-
-
 def draws(n, mean, cov, lower, upper, seed=0):
     rng = np.random.default_rng(seed)
     x = [draw_by_rejection(mean, cov, lower, upper, rng) for _ in range(n)]
     assert all(row is not None for row in x)
     return np.array(x)
-
-
-def assert_moments(x, first, second):
-    """`first` and `second` moments, the diagonal of the latter left out where it is None."""
-    for value, exact in ((x, first), (x * x[:, :1], second)):
-        error = value.std(axis=0) / np.sqrt(len(x))
-        assert (np.abs(value.mean(axis=0) - exact) < SIGMAS * error).all()
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(0.0, np.inf), (12.0, np.inf), (-0.3, 0.2)])
@@ -111,26 +101,8 @@ def test_moments_of_equicorrelated_variables(size, rho, limit):
     """Plain and tilted proposals: 12 rows above 2 have probability 1e-7."""
     lower, upper = np.full(size, limit), np.full(size, np.inf)
     x = draws(800, np.zeros(size), equicorrelated_cov(size, rho), lower, upper)
-    exact = equicorrelated_moments(lower, upper, rho)
-    assert_moments(x, exact.first, exact.second[0])
-
-
-def test_the_bound_is_a_bound():
-    """No weight of tilted draws exceeds it, and it is close: the largest is within a factor 3."""
-    size = 8
-    chol = np.linalg.cholesky(equicorrelated_cov(size, 0.5))
-    scale = chol.diagonal()
-    low, high = np.full(size, 1.0) / scale, np.full(size, np.inf)
-    mixing = np.tril(chol, -1) / scale[:, None]
-    tilt, bound = independent._saddle_point(mixing, low, high)
-    rng = np.random.default_rng(0)
-    z, log_weight = np.empty((size, 20_000)), np.zeros(20_000)
-    for k in range(size):
-        shift = mixing[k, :k] @ z[:k] + tilt[k]
-        # By scipy's truncated normal, apart from the package's own.
-        z[k] = truncnorm.rvs(low[k] - shift, np.inf, size=20_000, random_state=rng) + tilt[k]
-        log_weight += norm.logsf(low[k] - shift) - tilt[k] * (z[k] - 0.5 * tilt[k])
-    assert log_weight.max() <= bound
+    # Up to 90 dependent numbers: 5 standard errors are a false alarm in 5e-5 of all seeds.
+    check_moments(x, lower, upper, rho, 5)
 
 
 def test_rows_that_nearly_contradict_each_other():

@@ -56,18 +56,14 @@ def test_indefinite_matrix_is_refused_with_its_eigenvalue_and_a_remedy(smallest)
     matrix = with_eigenvalues([smallest, 1.0, 1.0, 2.0])
     with pytest.raises(NotPositiveDefiniteError) as caught:
         cholesky("G", matrix)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, np.linalg.LinAlgError)
     message = str(caught.value)
     assert message.startswith("G is not positive definite")
     assert f"{smallest:.3g}" in message
     # The remedy in the message must work.
     remedy = float(message.split("add at least ")[1].split(" ")[0])
     cholesky("G", matrix + remedy * np.eye(4))
-
-
-def test_the_error_is_caught_both_ways():
-    for kind in (ValueError, np.linalg.LinAlgError):
-        with pytest.raises(kind, match="eigenvalue"):
-            cholesky("G", np.diag([1.0, -1.0]))
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])

@@ -12,7 +12,6 @@ from oracles import (
     equicorrelated_log_prob,
     equicorrelated_moments,
 )
-from scipy import stats
 from scipy.special import log_ndtr
 
 from pymc_skewgp import (
@@ -72,20 +71,21 @@ def test_rectangles_in_three_dimensions(seed):
     )
 
 
-@pytest.mark.parametrize(("low", "high"), [(-inf, 0.3), (-1.0, 0.5), (30.0, inf), (-50.0, -49.0)])
-def test_one_dimension_is_exact(low, high):
-    estimate = mvn_logcdf([2.0 * high], [[4.0]], lower=[2.0 * low])
-    assert estimate.std_error == 0.0
-    assert estimate.relative_ess == 1.0
-    assert estimate.value == pytest.approx(equicorrelated_log_prob(low, high, 0.0), rel=1e-12)
-
-
-@pytest.mark.parametrize(("rho", "shift"), [(-0.9, 0.0), (0.8, 3.0), (0.0, 10.0)])
-def test_two_dimensions_are_exact(rho, shift):
-    cov = np.array([[4.0, 2.0 * rho], [2.0 * rho, 1.0]])
-    lower, upper = np.array([shift, shift - 0.5]), np.array([inf, shift + 1.0])
+@pytest.mark.parametrize(
+    ("lower", "upper", "cov"),
+    [
+        ([-inf], [0.6], [[4.0]]),
+        ([-2.0], [1.0], [[4.0]]),
+        ([60.0], [inf], [[4.0]]),
+        ([-100.0], [-98.0], [[4.0]]),
+        ([0.0, -0.5], [inf, 1.0], [[4.0, -1.8], [-1.8, 1.0]]),
+        ([3.0, 2.5], [inf, 4.0], [[4.0, 1.6], [1.6, 1.0]]),
+        ([10.0, 9.5], [inf, 11.0], [[4.0, 0.0], [0.0, 1.0]]),
+    ],
+)
+def test_one_and_two_dimensions_are_exact(lower, upper, cov):
     estimate = mvn_logcdf(upper, cov, lower=lower)
-    assert estimate.std_error == 0.0
+    assert (estimate.std_error, estimate.relative_ess) == (0.0, 1.0)
     assert estimate.value == pytest.approx(brute_log_prob(lower, upper, cov), abs=1e-10, rel=1e-12)
 
 
@@ -132,59 +132,7 @@ def test_an_unattainable_rtol_is_reported():
     assert np.isfinite(estimate.value)
 
 
-# --- honesty ------------------------------------------------------------------------------------
-
-
-def honesty_problem(rng, sizes):
-    """A covariance of one of four kinds and limits of both signs, a third of them two-sided."""
-    n = int(rng.integers(*sizes))
-    kind = rng.integers(4)
-    x = np.sort(rng.normal(size=n))
-    sign = rng.choice([-1.0, 1.0], n)
-    if kind == 0:
-        cov = random_cov(rng, n)
-    elif kind == 1:
-        cov = equicorrelated_cov(n, rng.uniform(0.1, 0.9))
-    else:
-        gap = np.abs(x[:, None] - x) / rng.uniform(0.2, 1.0)
-        kernel = np.exp(-gap) if kind == 2 else np.exp(-0.5 * gap**2)
-        cov = sign[:, None] * rng.choice([1.0, 4.0, 30.0]) * kernel * sign + np.eye(n)
-    sd = np.sqrt(np.diag(cov))
-    upper, lower = sd * rng.normal(0.3, 0.7, n), np.full(n, -inf)
-    two_sided = rng.random(n) < rng.choice([0.0, 1.0 / 3.0])
-    lower[two_sided] = upper[two_sided] - sd[two_sided] * rng.uniform(0.3, 2.0, two_sided.sum())
-    return cov, lower, upper
-
-
-def honesty_scores(n_problems, sizes, seed):
-    """(estimate - reference) over their joint standard error, and the absolute difference."""
-    rng = np.random.default_rng(seed)
-    scores, differences = [], []
-    for _ in range(n_problems):
-        cov, lower, upper = honesty_problem(rng, sizes)
-        estimate = mvn_logcdf(upper, cov, lower=lower, n_draws=512)
-        reference = mvn_logcdf(upper, cov, lower=lower, n_draws=64 * 512, random_seed=1)
-        assert np.isfinite(estimate.value)
-        assert estimate.std_error <= 0.1
-        difference = estimate.value - reference.value
-        differences.append(abs(difference))
-        # 1e-4 nats: below, the two need not agree; no use of the package could tell.
-        scores.append(difference / (np.hypot(estimate.std_error, reference.std_error) + 1e-4))
-    return np.array(scores), np.array(differences)
-
-
-def assert_honest(scores, differences):
-    """|score| > 2.36 happens to 5% of Student t with 7 degrees of freedom; the claim tested is 10%
-    at most (quasi-Monte Carlo errors have heavier tails): binomial with false-alarm rate 1e-3."""
-    n = scores.size
-    assert (np.abs(scores) > 2.365).sum() <= stats.binom(n, 0.1).ppf(1 - 1e-3)
-    assert np.abs(scores).max() < 8.0  # a Student t with 7: 1e-4
-    assert differences.max() < 0.1
-
-
-def test_standard_errors_are_honest():
-    """30 problems of 3 to 40 rows against 64 times longer runs with another seed."""
-    assert_honest(*honesty_scores(30, (3, 41), 0))
+# --- hard rectangles; errors are honest: test_sampling.py, test_honest_errors.py ----------------
 
 
 def steep_cov(n=100, variance=1000.0, lengthscale=0.1, seed=0):
@@ -263,17 +211,15 @@ def test_equally_weighted_draws(scheme):
     assert (np.abs(got - np.concatenate([exact.first, np.diag(exact.second)])) < 5 * error).all()
 
 
-def test_equally_weighted_sizes_and_schemes():
-    result = truncated_mvn(equicorrelated_cov(4, 0.5), 0.0, None, n_draws=50, random_seed=0)
+def few():
+    return truncated_mvn(equicorrelated_cov(4, 0.5), 0.0, None, n_draws=50, random_seed=0)
+
+
+def test_equally_weighted_sizes():
+    result = few()
     assert result.equally_weighted(7, random_seed=0).shape == (7, 4)
     assert result.equally_weighted(120, random_seed=0).shape == (120, 4)
     assert result.equally_weighted(7, scheme="metropolis", random_seed=0).shape == (7, 4)
-    with pytest.raises(ValueError, match=r"n must be at most the number of draws \(50\)"):
-        result.equally_weighted(51, scheme="metropolis")
-    with pytest.raises(ValueError, match="scheme must be"):
-        result.equally_weighted(scheme="other")
-    with pytest.raises(ValueError, match="n must be at least 1"):
-        result.equally_weighted(0)
 
 
 def test_unequal_weights_are_honoured():
@@ -393,6 +339,9 @@ def truncated(**more):
         (lambda: truncated(n_draws=0), "n_draws must be at least"),
         (lambda: truncated(method="hmc"), "method must .* 'hmc'"),
         (lambda: truncated(method="lin_ess", n_chains=0), "n_chains must be at least 1"),
+        (lambda: few().equally_weighted(51, scheme="metropolis"), r"number of draws \(50\)"),
+        (lambda: few().equally_weighted(scheme="other"), "scheme must be"),
+        (lambda: few().equally_weighted(0), "n must be at least 1"),
         (lambda: truncated(method="lin_ess", thin=0), "thin must be at least 1"),
     ],
 )
@@ -406,19 +355,17 @@ FUNCTIONS = [lambda cov: mvn_logcdf(0.0, cov), lambda cov: truncated_mvn(cov, 0.
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("n", [2, 3])
-def test_asymmetry_is_refused_with_its_amount(function, n):
+@pytest.mark.parametrize(
+    ("above", "below", "error", "match"),
+    [
+        (0.125, 0.0, ValueError, r"cov is not symmetric: .* differ by 0\.125"),
+        (1.5, 1.5, NotPositiveDefiniteError, r"eigenvalue is -0\.5 .* add at least 0\.5"),
+    ],
+)
+def test_what_is_no_covariance_is_refused_with_its_amount(function, n, above, below, error, match):
     cov = np.eye(n)
-    cov[0, 1] = 0.125
-    with pytest.raises(ValueError, match=r"cov is not symmetric: .* differ by 0\.125"):
-        function(cov)
-
-
-@pytest.mark.parametrize("function", FUNCTIONS)
-@pytest.mark.parametrize("n", [2, 3])
-def test_indefinite_covariance_is_refused_with_eigenvalue_and_remedy(function, n):
-    cov = np.eye(n)
-    cov[0, 1] = cov[1, 0] = 1.5
-    with pytest.raises(NotPositiveDefiniteError, match=r"eigenvalue is -0\.5 .* add at least 0\.5"):
+    cov[0, 1], cov[1, 0] = above, below
+    with pytest.raises(error, match=match):
         function(cov)
 
 

@@ -12,16 +12,15 @@ from scipy.special import ndtr
 
 from pymc_skewgp._gaussian.covariance import DenseCovariance
 from pymc_skewgp._gaussian.ep import fit_ep
-from pymc_skewgp._gaussian.tempering import _next_rise, temper
+from pymc_skewgp._gaussian.tempering import temper
 from pymc_skewgp._gaussian.twisted import Rung
 from pymc_skewgp._gaussian.weights import (
     N_SOBOL,
     Estimate,
+    GaussianMixture,
     _scrambled_net,
     chain_relative_ess,
     log_mean_exp,
-    mixture_moments,
-    mixture_quantiles,
     pareto_k,
     relative_ess,
     replicate_estimate,
@@ -221,9 +220,8 @@ def mixture(seed, n_components, n=3):
 def test_quantiles_against_brentq(seed, n_components, variance, scale):
     means, _, weights = mixture(seed, n_components, n=2)
     means = means * scale
-    got = mixture_quantiles(means, np.full(2, variance), weights, PROBS)
-    sd = np.sqrt(variance)
-    _, spread, _ = mixture_moments(means, np.full(2, variance), weights)
+    made = GaussianMixture(means, np.full(2, variance), weights)
+    got, sd, spread = made.quantiles_at(PROBS), np.sqrt(variance), made.moments_of_rows()[1]
     for i in range(2):
 
         def surplus(x, prob, row=i):
@@ -241,9 +239,11 @@ def test_quantiles_against_brentq(seed, n_components, variance, scale):
 def test_point_masses():
     """Zero variance: the quantile is one of the points, up to the invisible width."""
     means, weights = np.array([[1.0, 2.0, 5.0]]), np.array([0.2, 0.5, 0.3])
-    got = mixture_quantiles(means, np.zeros(1), weights, np.array([0.1, 0.45, 0.9]))
+    made = GaussianMixture(means, np.zeros(1), weights)
+    got = made.quantiles_at(np.array([0.1, 0.45, 0.9]))
     np.testing.assert_allclose(got[:, 0], [1.0, 2.0, 5.0], atol=1e-10)
-    mean, sd, skewness = mixture_moments(np.full((1, 3), 0.7), np.zeros(1), weights)
+    made = GaussianMixture(np.full((1, 3), 0.7), np.zeros(1), weights)
+    mean, sd, skewness = made.moments_of_rows()
     assert mean[0] == pytest.approx(0.7)
     assert sd[0] < 1e-15
     assert skewness[0] == 0.0 or not np.isnan(skewness[0])
@@ -349,12 +349,3 @@ def test_patience_is_enough_for_what_can_be_done():
     assert batch.n_stages < 30
     # Student t with 7 degrees of freedom: 1e-4.
     assert abs(value - exact) < 7.9 * error
-
-
-def test_next_rise():
-    rng = np.random.default_rng(0)
-    log_weights = 5.0 * rng.normal(size=1000)
-    rise = _next_rise(log_weights, 1.0)
-    assert 0 < rise < 1
-    assert relative_ess(rise * log_weights) == pytest.approx(0.5, abs=1e-3)
-    assert _next_rise(0.01 * log_weights, 0.7) == 0.7

@@ -14,8 +14,7 @@ from pymc_skewgp import SkewGPPosterior
 from pymc_skewgp import likelihoods as of
 from pymc_skewgp._gaussian.escalation import DEFAULT, GoalSettings
 from pymc_skewgp._gaussian.weights import (
-    mixture_moment_errors,
-    mixture_moments,
+    GaussianMixture,
     normalized_weights,
     weighted_error,
 )
@@ -238,9 +237,10 @@ def test_errors_of_deviations_with_many_modes():
         found = posterior._fit.sampler.members(256, np.random.default_rng(seed))
         assert found.method == "filtered"
         f = at.solved.T @ found.draws.T + at.centre[:, None]
-        known = f, at.variance, normalized_weights(found.log_weights)
-        error = mixture_moment_errors(*known, found.replicate)[1]
-        off.append((mixture_moments(*known)[1] - exact.sd) / error)
+        weights = normalized_weights(found.log_weights)
+        mixture = GaussianMixture(f, at.variance, weights, found.replicate)
+        error = mixture.moment_errors_of_rows()[1]
+        off.append((mixture.moments_of_rows()[1] - exact.sd) / error)
     assert np.sqrt(np.mean(np.square(off))) < 0.9
 
 

@@ -10,12 +10,11 @@ from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.linalg import cho_solve, eigh
+from scipy.linalg import eigh
 from scipy.linalg.blas import dsyrk, dtrsm
 from scipy.linalg.lapack import dpotrf
 
 from pymc_skewgp._errors import EPConvergenceWarning, warn
-from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.blocks.rows import SiteSteps, SiteSums, Tilts
 from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
@@ -150,11 +149,8 @@ class BlockEP(NamedTuple):
 
 def gaussian_of(sums: SiteSums) -> CoordinateGaussian:
     """N(0, I) of the coordinates times the sites with these sums."""
-    precision = sums.gram.copy()
-    precision[np.diag_indices_from(precision)] += 1.0
-    with few_blas_threads(precision.shape[0]):
-        chol, _ = linalg.cholesky("the precision of the coordinates", precision)
-        gaussian = CoordinateGaussian(cho_solve((chol, True), sums.pull), chol)
+    with few_blas_threads(sums.pull.size):
+        gaussian = CoordinateGaussian.of(sums.gram, sums.pull)
         _ = gaussian.spread
     return gaussian
 

@@ -15,7 +15,7 @@ from scipy.special import ndtr
 from pymc_skewgp._gaussian.blocks.rows import RowSites, SiteSteps, SiteSums, Tilts
 from pymc_skewgp._gaussian.compiled.row_sites import one_factor_log_probs
 from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, ndtr_tables
-from pymc_skewgp._gaussian.linalg import times
+from pymc_skewgp._gaussian.linalg import symmetric, times
 from pymc_skewgp._gaussian.tabulated import HERMITE_NODES, missing_of_functions
 from pymc_skewgp._gaussian.tilted import Tilted, cavity
 from pymc_skewgp._validation import FloatArray
@@ -126,13 +126,6 @@ def one_factor(noise: FloatArray) -> tuple[FloatArray, FloatArray] | None:
 _AT_ONCE = 4096  # rows at a time of products with features
 
 
-class MixingGradient(NamedTuple):
-    """Derivatives in the features of groups, shape (n, r), and in their mixing, (n, m, L)."""
-
-    phi: FloatArray
-    mixing: FloatArray
-
-
 class DenseRows:
     """Rows as they are.
 
@@ -179,7 +172,7 @@ class DenseRows:
         for some in slices_of(n, _AT_ONCE // m):
             rows = self._groups[some]
             found += rows.reshape(-1, r).T @ (weight[some] @ rows).reshape(-1, r)
-        return 0.5 * (found + found.T)
+        return symmetric(found)
 
     def pull(self, weight: FloatArray) -> FloatArray:
         """Sum over the groups of F_i' w_i, for w of shape (n, m)."""
@@ -229,8 +222,7 @@ class FunctionRows:
         """Of some groups, shape (groups, m, N), for columns of coordinates."""
         own = coordinates.reshape(self._mixing.shape[2], self._phi.shape[1], -1)
         values = self._phi[groups] @ own  # (L, groups, N)
-        found: FloatArray = self._mixing[groups] @ values.swapaxes(0, 1)
-        return found
+        return np.asarray(self._mixing[groups] @ values.swapaxes(0, 1))
 
     def covariances(self, spread: FloatArray) -> FloatArray:
         """Of each group, shape (n, m, m), for coordinates of covariance spread spread'."""
@@ -279,8 +271,11 @@ class FunctionRows:
 
     def gradient(
         self, weight: FloatArray, precision: FloatArray, mean: FloatArray, spread: FloatArray
-    ) -> MixingGradient:
-        """See `DenseRows`, in what the rows are made of: as many operations as `covariances`."""
+    ) -> tuple[FloatArray, FloatArray]:
+        """See `DenseRows`, in what the rows are made of: phi, (n, r), and the mixing, (n, m, L).
+
+        As many operations as `covariances`.
+        """
         mixing, (r, n_functions) = self._mixing, (self._phi.shape[1], self._mixing.shape[2])
         covariance = (spread @ spread.T).reshape(n_functions, r, n_functions, r)
         centre = mean.reshape(n_functions, -1)
@@ -295,7 +290,7 @@ class FunctionRows:
                     both = both if a == b else both + both.T
                     in_phi[some] -= between[some, a, b][:, None] * (phi @ both)
         in_mixing = weight[:, :, None] * (self._phi @ centre.T)[:, None]
-        return MixingGradient(in_phi, in_mixing - sites @ self._of_functions(spread))
+        return in_phi, in_mixing - sites @ self._of_functions(spread)
 
 
 type GroupPredictors = DenseRows | FunctionRows
@@ -461,8 +456,7 @@ class GroupBlock(SiteSteps):
         np.einsum("ijj->ij", left)[:] += 1.0
         left = np.linalg.inv(left)
         precision = left * tau[:, None, :]
-        precision = 0.5 * (precision + precision.swapaxes(1, 2))
-        return OfPredictors(precision, times(left, nu), left)
+        return OfPredictors(symmetric(precision), times(left, nu), left)
 
     def _tiles(self, n_draws: int) -> list[tuple[slice, slice]]:
         """Groups and draws at a time."""

@@ -355,22 +355,17 @@ class BlockPairs(mirrored.EPPairs):
 
     def log_prob(self, coordinates: FloatArray) -> FloatArray:
         """See `EPPairs`."""
-        found: FloatArray = self.blocks.total("log_prob", coordinates)
-        return found
+        return np.asarray(self.blocks.total("log_prob", coordinates))
 
     def pairs(self, points: FloatArray) -> mirrored.Pairs:
         """Both members of each pair: n r operations each, or half of it without a rectangle."""
-        gaussian, own = self.gaussian, self.members(points)
-        if self.rows is None:
-            off = gaussian.spread @ own.plus
-            plus, minus = gaussian.mean[:, None] + off, gaussian.mean[:, None] - off
-            log_plus, log_minus = self.blocks.total("pair_log_probs", gaussian.mean, off)
-        else:
-            plus, minus = gaussian.of_white(own.plus), gaussian.of_white(own.minus)
-            log_plus, log_minus = self.log_prob(plus), self.log_prob(minus)
-        log_plus = log_plus + gaussian.log_ratio(plus, own.plus) + own.log_plus
-        log_minus = log_minus + gaussian.log_ratio(minus, own.minus) + own.log_minus
-        return mirrored.Pairs(plus, minus, log_plus, log_minus)
+        if self.rows is not None:
+            return super().pairs(points)
+        gaussian, white = self.gaussian, self.members(points).plus
+        off = gaussian.spread @ white
+        both = gaussian.mean[:, None] + off, gaussian.mean[:, None] - off
+        logs = self.blocks.total("pair_log_probs", gaussian.mean, off)
+        return mirrored.Pairs(*both, *(logs + [gaussian.log_ratio(c, white) for c in both]))
 
     def with_modes(self, beside: RowsBeside | None = None) -> mirrored.EPPairs | ModePairs:
         """See `mode_pairs.with_modes`.
@@ -450,16 +445,11 @@ def singles_side_by_side(
     for p, (gaussian, rng) in enumerate(zip(gaussians, rngs, strict=True)):
         white = rng.standard_normal((r, n_pairs))
         uniform[:, p] = rng.random(n_pairs)
-        mean, off = gaussian.mean, gaussian.spread @ white
+        mean, off = gaussian.mean[:, None], gaussian.spread @ white
         offs.append(off)
-        moved, centre = off.T @ factor[p].T, factor[p] @ mean
-        eta[0, :, p], eta[1, :, p] = centre + moved, centre - moved
-        # Log of the prior over the Gaussian, of both members.
-        same = np.einsum("ij,ij->j", white, white) - np.einsum("ij,ij->j", off, off) - mean @ mean
-        other = mean @ off
-        logs[:, :, p] = 0.5 * same - gaussian.half_log_det
-        logs[0, :, p] -= other
-        logs[1, :, p] += other
+        for member, c in enumerate((mean + off, mean - off)):
+            eta[member, :, p] = c.T @ factor[p].T
+            logs[member, :, p] = gaussian.log_ratio(c, white)
     logs += log_prob(eta.reshape(-1, size, n)).reshape(logs.shape)
     plus = np.ones(())
     pairs = mirrored.Pairs(plus, -plus, *logs)

@@ -26,13 +26,7 @@ from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY
 from pymc_skewgp._gaussian.coordinate_gaussian import SiteLogDensity, SiteMarginals
 from pymc_skewgp._gaussian.modes import Target
 from pymc_skewgp._gaussian.sparse import FieldPattern
-from pymc_skewgp._gaussian.tilted import (
-    SiteFactors,
-    Tilted,
-    TiltedMoments,
-    cavity,
-    next_sites,
-)
+from pymc_skewgp._gaussian.tilted import SiteFactors, Tilted, TiltedMoments, cavity, next_sites
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._validation import FloatArray
 
@@ -718,8 +712,7 @@ class SparseBlock(RowBlock):
         return np.maximum(variance, 1e-300)
 
     def _factor_of(self, rows: IntArray) -> FloatArray:
-        found: FloatArray = self.factor[rows].toarray()
-        return found
+        return np.asarray(self.factor[rows].toarray())
 
 
 class FieldBlock(RowBlock):
