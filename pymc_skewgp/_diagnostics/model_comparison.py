@@ -120,8 +120,11 @@ def compare(
     >>> table["log_evidence_diff"].round(0).to_dict()
     {'short': 0.0, 'long': -185.0}
     """
-    if not isinstance(results, Mapping):
-        raise TypeError(f"results must be a mapping by name, got {type(results).__name__}.")
+    if isinstance(results, DataTree) or not isinstance(results, Mapping):
+        raise TypeError(
+            "results must be a mapping by name, compare({name: result, other: result}), got "
+            f"{type(results).__name__}."
+        )
     if len(results) < 2:
         raise ValueError(f"two results at least are compared, got {len(results)}.")
     with progress(progressbar):

@@ -596,7 +596,9 @@ def as_likelihood(likelihood: Any) -> Likelihood:
     if likelihood is None:
         return BernoulliProbit()
     if not isinstance(likelihood, Likelihood):
-        found = likelihood.__name__ if isinstance(likelihood, type) else type(likelihood).__name__
+        found = type(likelihood).__name__
+        if isinstance(likelihood, type):
+            found = f"the class {likelihood.__name__}: make an object of one"
         raise TypeError(
             f"likelihood must be an object of pymc_skewgp.likelihoods, such as BernoulliProbit() "
             "or Gaussian(0.1), or for SkewGP.posterior a function such as lambda eta: "
