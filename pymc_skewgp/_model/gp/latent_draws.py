@@ -50,7 +50,8 @@ def posterior_draws(idata: Any) -> Dataset:
         raise TypeError(f"idata must be a DataTree, got {type(idata).__name__}.")
     if "posterior" not in idata.children:
         raise ValueError(
-            f"idata has no group 'posterior'; found {sorted(idata.children)}: give the whole result."
+            f"idata has no group 'posterior'; found {sorted(idata.children)}: give "
+            "the whole result."
         )
     trace = idata["posterior"].dataset
     if not {"chain", "draw"} <= set(trace.dims):
