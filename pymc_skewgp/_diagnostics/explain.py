@@ -192,11 +192,7 @@ def explain(
     """
     model = pm.modelcontext(pymc_model(model))
     if not isinstance(model, pm.Model):
-        raise TypeError(
-            f"model must be a pm.Model or a model of Bambi, got {type(model).__name__}: explain "
-            "says what integrate makes of a model. A process is in one by prior(name, X), with "
-            "observations of that."
-        )
+        raise TypeError(f"model must be a pm.Model, with data, got {type(model).__name__}.")
     root = model.root
     cost, seconds = "", np.nan
     with progress(progressbar):

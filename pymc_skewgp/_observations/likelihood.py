@@ -391,8 +391,7 @@ def as_labels(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> NDArray
             return (labels == 1).astype(np.int64)
     if found.dtype.kind == "f" and np.isnan(found).any():
         raise ValueError(f"{name} must be finite, found NaN: drop those rows of {rows} and {name}.")
-    some = (f"{x:.3g}" if isinstance(x, float) else repr(x) for x in found[:5].tolist())
-    shown = ", ".join(some) + (", ..." if found.size > 5 else "")
+    shown = ", ".join(map(repr, found[:5].tolist())) + (", ..." if found.size > 5 else "")
     raise ValueError(
         f"{name} must hold two classes coded 0 and 1 (or -1 and 1); found {found.size} value(s): "
         f"{shown}. For other codes use ({name} == positive_class); counts, ratings, values and "

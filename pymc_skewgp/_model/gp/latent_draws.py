@@ -49,10 +49,7 @@ def posterior_draws(idata: Any) -> Dataset:
     if not isinstance(idata, DataTree):
         raise TypeError(f"idata must be a DataTree, got {type(idata).__name__}.")
     if "posterior" not in idata.children:
-        raise ValueError(
-            f"idata has no group 'posterior'; found {sorted(idata.children)}: give "
-            "the whole result."
-        )
+        raise ValueError(f"idata has no group 'posterior'; found {sorted(idata.children)}.")
     trace = idata["posterior"].dataset
     if not {"chain", "draw"} <= set(trace.dims):
         raise ValueError(
