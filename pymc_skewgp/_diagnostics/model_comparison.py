@@ -121,8 +121,8 @@ def compare(
     {'short': 0.0, 'long': -185.0}
     """
     if isinstance(results, DataTree) or not isinstance(results, Mapping):
-        found = type(results).__name__
-        raise TypeError(f"results must be a mapping by name, {{name: result, ...}}, got {found}.")
+        kind = type(results).__name__
+        raise TypeError(f"results must be a mapping by name, {{name: result, ...}}, got {kind}.")
     if len(results) < 2:
         raise ValueError(f"two results at least are compared, got {len(results)}.")
     with progress(progressbar):
