@@ -99,9 +99,9 @@ def as_matrix(
 ) -> FloatArray:
     """`value` as a finite matrix; an entry of `shape` that is None is left open."""
     matrix = as_float_array(name, value, 2)
-    wanted = tuple(s if s is not None else m for s, m in zip(shape, matrix.shape, strict=True))
-    if matrix.shape != wanted:
-        raise ValueError(f"{name} must have shape {wanted}, got {matrix.shape}.")
+    if any(s not in (None, m) for s, m in zip(shape, matrix.shape, strict=True)):
+        wanted = ", ".join("any" if s is None else str(s) for s in shape)
+        raise ValueError(f"{name} must have shape ({wanted}), got {matrix.shape}.")
     _refuse_infinite(name, matrix)
     return matrix
 

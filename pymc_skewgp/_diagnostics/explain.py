@@ -192,7 +192,7 @@ def explain(
     """
     model = pm.modelcontext(pymc_model(model))
     if not isinstance(model, pm.Model):
-        raise TypeError(f"model must be a pm.Model, got {type(model).__name__}.")
+        raise TypeError(f"model must be a pm.Model, with data, got {type(model).__name__}.")
     root = model.root
     cost, seconds = "", np.nan
     with progress(progressbar):

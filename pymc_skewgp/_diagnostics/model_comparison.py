@@ -120,8 +120,9 @@ def compare(
     >>> table["log_evidence_diff"].round(0).to_dict()
     {'short': 0.0, 'long': -185.0}
     """
-    if not isinstance(results, Mapping):
-        raise TypeError(f"results must be a mapping by name, got {type(results).__name__}.")
+    if isinstance(results, DataTree) or not isinstance(results, Mapping):
+        kind = type(results).__name__
+        raise TypeError(f"results must be a mapping by name, {{name: result, ...}}, got {kind}.")
     if len(results) < 2:
         raise ValueError(f"two results at least are compared, got {len(results)}.")
     with progress(progressbar):

@@ -290,7 +290,7 @@ def maximize(
     def negative(x: FloatArray) -> tuple[float, FloatArray]:
         nonlocal best
         point = start.at(x.copy())
-        found = function(point)
+        found = first if np.array_equal(x, start.x) else function(point)
         if not np.isfinite(found.total):
             return 1e3 * (1.0 + abs(first.total)) / scale, np.zeros_like(x)
         if found.total > best.value.total:

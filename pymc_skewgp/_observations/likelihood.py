@@ -383,7 +383,7 @@ def as_labels(y: ArrayLike, n: int, name: str = "y", rows: str = "X") -> NDArray
     raise ValueError(
         f"{name} must hold two classes coded 0 and 1 (or -1 and 1); found {found.size} value(s): "
         f"{shown}. For other codes use ({name} == positive_class); counts, ratings, values and "
-        "duels have likelihoods of their own, such as likelihoods.Poisson()."
+        "duels have likelihoods of their own, such as Poisson() or Gaussian(sigma)."
     )
 
 

@@ -331,7 +331,8 @@ class Inducing:
     ----------
     points : int or array_like, shape (r, d), default 300
         Inducing points Z; or how many, which are placed by k-means on a random part of the rows,
-        in units of the kernel: a column of which it hardly depends on takes no points.
+        in units of the kernel: a column of which it hardly depends on takes no points. Those that
+        tell nothing of f beside the others, in double precision, are left out.
 
     Raises
     ------
@@ -369,7 +370,9 @@ class Inducing:
     def places(self, prior: "Prior", X: FloatArray) -> FloatArray:
         """Inducing points for inputs like X."""
         if isinstance(self.points, int):
-            return cluster_centres(prior, X, self.points)
+            found = cluster_centres(prior, X, self.points)
+            matrix = linalg.symmetric(prior.covariance("inducing points", found, found))
+            return found[np.sort(linalg.pivoted_factor(matrix).pivots)]
         points = np.asarray(self.points)
         if points.shape[1] != X.shape[1]:
             raise ValueError(

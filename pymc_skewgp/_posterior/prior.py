@@ -596,7 +596,8 @@ def as_likelihood(likelihood: Any) -> Likelihood:
     if likelihood is None:
         return BernoulliProbit()
     if not isinstance(likelihood, Likelihood):
-        found = likelihood.__name__ if isinstance(likelihood, type) else type(likelihood).__name__
+        kind = likelihood if isinstance(likelihood, type) else type(likelihood)
+        found = f"the class {kind.__name__}" if kind is likelihood else kind.__name__
         raise TypeError(
             f"likelihood must be an object of pymc_skewgp.likelihoods, such as BernoulliProbit() "
             "or Gaussian(0.1), or for SkewGP.posterior a function such as lambda eta: "
