@@ -428,7 +428,7 @@ def on_sides(sides, n, relax=1.0):
 @pytest.mark.parametrize("sides", ["lower", "upper", "either", "above"])
 @pytest.mark.parametrize("relax", [1.0, 0.5])
 def test_compiled_draws_are_those_of_numpy(sides, relax):
-    made = on_sides(sides, 35, relax)  # more than one block, and not a multiple of four
+    made = on_sides(sides, 35, relax)  # more than one block
     expected, found = TwistedDraws(*made, False), TwistedDraws(*made, True)
     assert found.compiled
     np.testing.assert_allclose(found.draw(3), expected.draw(3), atol=1e-9)
