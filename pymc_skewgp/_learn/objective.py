@@ -221,12 +221,22 @@ class CompiledValues:
             if unknown.isdisjoint(graph_inputs([graph]))
         ]
         self._names = [name for name, _ in kept]
-        self._function = plain_function(inputs, [graph for _, graph in kept])
+        self._graphs = GraphsAtPoints(inputs, [graph for _, graph in kept])
+        self._types = [graph.dtype for _, graph in kept]
 
     def __call__(self, point: Point) -> dict[str, NDArray[Any]]:
         """Values by name."""
-        results = self._function(*self._coordinates.arguments(point))
-        return dict(zip(self._names, map(np.asarray, results), strict=True))
+        return {name: values[0] for name, values in self.at([point]).items()}
+
+    def at(self, points: Sequence[Point]) -> dict[str, NDArray[Any]]:
+        """Values at points by name, the points first."""
+        arguments = [self._coordinates.arguments(point) for point in points]
+        every = list(self._graphs.each(arguments))
+        for given, found in zip(arguments, every, strict=True):
+            if found is None:
+                self._graphs(*given)  # raises what is wrong there
+        each = zip(self._names, self._types, zip(*every, strict=True), strict=True)
+        return {name: np.stack(values).astype(dtype) for name, dtype, values in each}
 
 
 def gradient_in(output: Any, coordinates: Coordinates, also: Sequence[Any] = ()) -> list[Any]:
