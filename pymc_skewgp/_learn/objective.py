@@ -82,8 +82,9 @@ class CompiledTerms:
         parameters = [x for part in sites for x in part.parameters]
         of_sites = [x for part in sites for x in part.graphs]
         self._of_sites = plain_function(inputs, of_sites)
-        self._are_fixed = set(inputs).isdisjoint(graph_inputs(of_sites))
-        self._fixed: SitesGiven | None = None
+        # By the batch, of which there may be several.
+        self._are_fixed = set(coordinates.inputs).isdisjoint(graph_inputs(of_sites))
+        self._fixed: tuple[Batch, SitesGiven | None] | None = None
         outputs = [*self._forward.graphs, *parameters]
         weights = [output.type() for output in outputs]
         weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
@@ -122,12 +123,14 @@ class CompiledTerms:
         ValueError
             For parameters that are impossible.
         """
-        if not self._sites or self._fixed is not None:
-            return self._fixed
+        if not self._sites:
+            return None
+        if self._fixed is not None and self._fixed[0] is batch:
+            return self._fixed[1]
         arguments = self._coordinates.arguments(point)
         found = sites_at(self._sites, self._of_sites(*arguments, *batch))
         if self._are_fixed:
-            self._fixed = found
+            self._fixed = batch, found
         return found
 
     def pull_back(
