@@ -4,7 +4,13 @@ import math
 
 import numpy as np
 
-from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY, LEAST_SHRINKAGE, jit, jit_sums
+from pymc_skewgp._gaussian.compiled.rows import (
+    LEAST_CAVITY,
+    LEAST_SHRINKAGE,
+    jit,
+    jit_inner,
+    jit_sums,
+)
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _LEAST_DAMPING = 0.1
@@ -35,43 +41,22 @@ def fit(factor, table, rest, counts, sites, found, totals, limits):  # type: ign
         the outer ones have to be, and change of the moments if every second node is left out.
     """
     size, r, n = factor.shape
-    tol, max_sweeps, enough, change = limits
-    most = 1.0 - LEAST_SHRINKAGE
+    tol, max_sweeps = limits[0], limits[1]
     chol, white = np.empty((r, r)), np.empty((r, n))
     new, work = np.empty((2, n)), np.empty((4, n))
     terms = np.empty(table.shape[2])
     for p in range(size):
-        tau, nu, mean, variance = sites[0, p], sites[1, p], found[0, p], found[1, p]
+        tau, nu, mean = sites[0, p], sites[1, p], found[0, p]
         damping, previous = 1.0, math.inf
         for sweep in range(max_sweeps):
-            log_prob = _whiten(factor[p], counts[p], tau, nu, chol, white, work, mean, variance)
+            log_prob = _whiten(factor[p], counts[p], sites[:, p], found[:, p], chol, white, work)
             if not log_prob < math.inf:
                 return False
-            gap = 0.0
-            for i in range(n):
-                j = p * n + i
-                left = 1.0 / variance[i] - tau[i]
-                least = LEAST_CAVITY / variance[i]
-                var = 1.0 / (left if left > least else least)
-                centre = var * (mean[i] / variance[i] - nu[i])
-                sd = math.sqrt(var + rest[j])
-                log_mass, shift, spread = _moments(
-                    table[0, j], table[1, j], centre, sd, terms, enough, change
-                )
-                if not spread < math.inf:
-                    return False
-                spread = spread if spread < most else most
-                share = var / (sd * sd) if rest[j] > 0.0 else 1.0
-                taken = share * (1.0 - spread)
-                taken = taken if taken < most else most
-                kept = spread if share == 1.0 else 1.0 - taken
-                kept = kept if kept > LEAST_SHRINKAGE else LEAST_SHRINKAGE
-                gap += counts[p, i] * abs(math.log(var * kept / variance[i]))
-                new[0, i] = taken / (var * kept)
-                new[1, i] = (centre * taken + share * sd * shift) / (var * kept)
-                ratio = 1.0 + tau[i] * var
-                square = centre * (centre * tau[i] - 2.0 * nu[i]) - var * nu[i] * nu[i]
-                log_prob += counts[p, i] * (log_mass + 0.5 * (math.log(ratio) + square / ratio))
+            own = table[:, p * n : (p + 1) * n], rest[p * n : (p + 1) * n], counts[p]
+            gap, log_scales = _next_sites(*own, sites[:, p], found[:, p], new, terms, limits)
+            if not gap < math.inf:
+                return False
+            log_prob += log_scales
             for i in range(n):
                 work[0, i] = counts[p, i] * (new[1, i] - nu[i] - (new[0, i] - tau[i]) * mean[i])
             residual = gap + _squared_length(white, work[0])
@@ -85,6 +70,35 @@ def fit(factor, table, rest, counts, sites, found, totals, limits):  # type: ign
                 tau[i] += damping * (new[0, i] - tau[i])
                 nu[i] += damping * (new[1, i] - nu[i])
     return True
+
+
+@jit_inner()
+def _next_sites(table, rest, counts, sites, marginals, new, terms, limits):  # type: ignore[no-untyped-def]
+    """Fill in the `new` ones; sums of gaps of log variances and of log scales, or infinity."""
+    gap, log_scales, most = 0.0, 0.0, 1.0 - LEAST_SHRINKAGE
+    for i in range(rest.size):
+        tau, nu, mean, variance = sites[0, i], sites[1, i], marginals[0, i], marginals[1, i]
+        left, least = 1.0 / variance - tau, LEAST_CAVITY / variance
+        var = 1.0 / (left if left > least else least)
+        centre = var * (mean / variance - nu)
+        sd = math.sqrt(var + rest[i])
+        own = table[0, i], table[1, i], centre, sd, terms, limits[2], limits[3]
+        log_mass, shift, spread = _moments(*own)
+        if not spread < math.inf:
+            return math.inf, 0.0
+        spread = spread if spread < most else most
+        share = var / (sd * sd) if rest[i] > 0.0 else 1.0
+        taken = share * (1.0 - spread)
+        taken = taken if taken < most else most
+        kept = spread if share == 1.0 else 1.0 - taken
+        kept = kept if kept > LEAST_SHRINKAGE else LEAST_SHRINKAGE
+        gap += counts[i] * abs(math.log(var * kept / variance))
+        new[0, i] = taken / (var * kept)
+        new[1, i] = (centre * taken + share * sd * shift) / (var * kept)
+        ratio = 1.0 + tau * var
+        square = centre * (centre * tau - 2.0 * nu) - var * nu * nu
+        log_scales += counts[i] * (log_mass + 0.5 * (math.log(ratio) + square / ratio))
+    return gap, log_scales
 
 
 @jit_sums()
@@ -122,8 +136,9 @@ def _moments(nodes, logs, mean, sd, terms, enough, change):  # type: ignore[no-u
 
 
 @jit_sums()
-def _whiten(factor, counts, tau, nu, chol, white, work, mean, variance):  # type: ignore[no-untyped-def]
+def _whiten(factor, counts, sites, marginals, chol, white, work):  # type: ignore[no-untyped-def]
     """Fill in L^-1 F' and the marginals, with L L' = I + F' T F; the log constant, or infinity."""
+    tau, nu, mean, variance = sites[0], sites[1], marginals[0], marginals[1]
     r, n = np.uintp(factor.shape[0]), np.uintp(factor.shape[1])
     constant = 0.0
     for i in range(n):
