@@ -236,8 +236,8 @@ def drawn_together(
     if found is None:
         return [None] * len(known), nothing
     ends, rows, fits = found
-    if isinstance(rows, _SeveralTogether):
-        return rows.without_search(ends), nothing
+    if not rows.have_one_mode:
+        return _without_search(ends, known), nothing
     try:
         with no_warnings(), np.errstate(all="ignore"):
             drawn = rows.drawn(fits, n_pairs, rngs)
@@ -269,6 +269,26 @@ def _ends(
     done = (fits.residual < tol) & np.isfinite(fits.log_prob)
     ends = [rows.start(fits, p, starts[p].patterns) if ok else None for p, ok in enumerate(done)]
     return ends, rows, fits
+
+
+def _without_search(
+    ends: list[FactorStart | None], known: Sequence[Known]
+) -> list[FactorStart | None]:
+    """Ends between two at which EP's Gaussian was enough, when modes were looked for.
+
+    To look for modes takes ten times as long as to draw.
+    """
+    some = [(end, sites) for end, (_, sites) in zip(ends, known, strict=True) if end]
+    if len(some) < _FEWEST_SEARCHED:
+        return ends
+    try:
+        with no_warnings(), np.errstate(all="ignore"):
+            outer = [factor_sampler(end.terms, x, end)[1] for end, x in (some[0], some[-1])]
+    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+        return ends
+    if not all(is_alone(sampler) for sampler in outer):
+        return ends
+    return [end and end._replace(is_enough=True) for end in ends]
 
 
 def _stacked(each: Sequence[FactorTerms]) -> FactorTerms:
@@ -318,6 +338,11 @@ class _RowsTogether:
         set_points(terms, *begun)
         self.begun = through_noise(*begun, own.noise)
         self._gaussians: list[CoordinateGaussian] = []  # of points alone, after `fit`
+
+    @property
+    def have_one_mode(self) -> bool:
+        """Whether draws of all together are enough: all factors are log-concave."""
+        return all(part.log_concave for _, part in self._parts)
 
     def fit(self, tol: float) -> SideBySide:
         """EP of all; of points alone in closed form."""
@@ -387,8 +412,6 @@ class _RowsTogether:
         self, fits: SideBySide, n_pairs: int, rngs: Sequence[np.random.Generator]
     ) -> list[Drawn | None]:
         """See `drawn_together`."""
-        if not all(part.log_concave for _, part in self._parts):
-            return [None] * len(rngs)  # there may be several modes
         tau, nu, unseen = self._tails(fits)
         gaussians = self._gaussians or self._gaussians_at(fits.tau, fits.nu)
         if self.own.size:
@@ -437,13 +460,16 @@ class _RowsTogether:
 class _SeveralTogether:
     """Observations of several predictors of several hyperparameters, one after the other."""
 
+    # How many draws are enough depends on the weights of each.
+    have_one_mode = False
+
     def __init__(self, known: Sequence[Known], starts: Sequence[FactorStart]) -> None:
         self._terms = [terms for terms, _ in known]
         self._factor = _stacked(self._terms).factor
         sites = [own.several[0] for _, own in known if own is not None]
         each = [LearntSeveral(x, t.offset) for x, t in zip(sites, self._terms, strict=True)]
         self._sites = sites_together(each, alike=not sites[0].has_parameters)
-        self._begun, self._given = _begun(starts), [own for _, own in known]
+        self._begun = _begun(starts)
 
     def fit(self, tol: float) -> SideBySide:
         """EP of all."""
@@ -454,24 +480,6 @@ class _SeveralTogether:
         """Where that at one of the hyperparameters has ended."""
         sites = [(fits.tau[p], fits.nu[p])]
         return FactorStart(self._terms[p], sites, None, patterns, float(fits.log_prob[p]))
-
-    def without_search(self, ends: list[FactorStart | None]) -> list[FactorStart | None]:
-        """Ends between two at which EP's Gaussian was enough, when modes were looked for.
-
-        How many draws are enough depends on the weights of each: none are drawn together. To look
-        for modes takes ten times as long as to draw.
-        """
-        known = [(end, sites) for end, sites in zip(ends, self._given, strict=True) if end]
-        if len(known) < _FEWEST_SEARCHED:
-            return ends
-        try:
-            with no_warnings(), np.errstate(all="ignore"):
-                outer = [factor_sampler(end.terms, x, end)[1] for end, x in (known[0], known[-1])]
-        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
-            return ends
-        if not all(is_alone(sampler) for sampler in outer):
-            return ends
-        return [end and end._replace(is_enough=True) for end in ends]
 
 
 class SitesByEP(EvidenceByEP):
@@ -597,7 +605,12 @@ def drawn_alone(
         rows, sampler = factor_sampler(terms, sites, start)
         if on_collapse is not None and sites and sites.several and sampler.collapsed:
             on_collapse()
-        return _drawn_by(sampler, rows, n_draws, rng)
+        drawn = _drawn_by(sampler, rows, n_draws, rng)
+        is_poor = drawn.log_prob.relative_ess < DEFAULT.draws.accept
+        if is_poor and start and start.is_enough and sites and not sites.several:
+            # Here there may be modes that are not at the outer ones.
+            return drawn_alone(terms, sites, start._replace(is_enough=False), n_draws, rng)
+        return drawn
     return Drawn(found, rows.own.in_order(c), log_weights)
 
 
