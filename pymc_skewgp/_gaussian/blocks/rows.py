@@ -344,10 +344,6 @@ class SiteSteps(ABC):
         """Of the last steps."""
         self._values, self._steps = self._values[-1:], self._steps[-1:]
 
-    def begin_anew(self) -> None:
-        """EP begins from other sites: what failed steps have left may be no numbers."""
-        self.finish()
-
     def finish(self) -> None:
         """EP has converged: what only its steps needed is let go."""
         self._values, self._steps, self._new = [], [], (np.zeros(0), np.zeros(0))

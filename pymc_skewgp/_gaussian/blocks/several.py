@@ -238,11 +238,10 @@ class SeveralBlock(GroupBlock):
         super().__init__(DenseRows(factor, k), sites)
         self.width, self.gaussian_in = k, sites.gaussian_in
         self.tau, self.nu = np.zeros(n * k * k), np.zeros(n * k)
-        self.begin_anew()
+        self.forget_nodes()
 
-    def begin_anew(self) -> None:
-        """See `SiteSteps`; nodes have no place yet."""
-        super().begin_anew()
+    def forget_nodes(self) -> None:
+        """EP begins from other sites."""
         # In later sweeps nodes are about where they were: a mode, or moments, of the last one.
         self._mode: FloatArray | None = None
         self._last: tuple[FloatArray, FloatArray] | None = None
