@@ -25,6 +25,7 @@ from pymc_skewgp._gaussian.coordinate_gaussian import (
 )
 from pymc_skewgp._gaussian.coordinates import LARGEST_UNSEEN, SiteSampler
 from pymc_skewgp._gaussian.escalation import DEFAULT
+from pymc_skewgp._gaussian.gaussian_sum import FEW, MOST
 from pymc_skewgp._gaussian.linalg import low_rank_factor, symmetric
 from pymc_skewgp._gaussian.tilted import SiteFactors, Tilted
 from pymc_skewgp._gaussian.weights import (
@@ -236,7 +237,8 @@ def drawn_together(
     if found is None:
         return [None] * len(known), nothing
     ends, rows, fits = found
-    if not rows.have_one_mode:
+    # How many draws are enough depends on the weights of each, beside several modes or predictors.
+    if isinstance(rows, _SeveralTogether) or not rows.have_one_mode:
         return _without_search(ends, known), nothing
     try:
         with no_warnings(), np.errstate(all="ignore"):
@@ -283,7 +285,8 @@ def _without_search(
         return ends
     try:
         with no_warnings(), np.errstate(all="ignore"):
-            outer = [factor_sampler(end.terms, x, end)[1] for end, x in (some[0], some[-1])]
+            ends_of = some[0], some[-1]
+            outer = [factor_sampler(end.terms, x, end, FEW)[1] for end, x in ends_of]
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
         return ends
     if not all(is_alone(sampler) for sampler in outer):
@@ -460,9 +463,6 @@ class _RowsTogether:
 class _SeveralTogether:
     """Observations of several predictors of several hyperparameters, one after the other."""
 
-    # How many draws are enough depends on the weights of each.
-    have_one_mode = False
-
     def __init__(self, known: Sequence[Known], starts: Sequence[FactorStart]) -> None:
         self._terms = [terms for terms, _ in known]
         self._factor = _stacked(self._terms).factor
@@ -577,12 +577,16 @@ def factor_start(terms: FactorTerms | FieldTerms, sites: SitesGiven | None) -> F
 
 
 def factor_sampler(
-    terms: FactorTerms | FieldTerms, sites: SitesGiven | None, start: FactorStart | None = None
+    terms: FactorTerms | FieldTerms,
+    sites: SitesGiven | None,
+    start: FactorStart | None = None,
+    most: int = MOST,
 ) -> tuple[FactorRows, SiteSampler]:
     """Pairs of coordinates in the order `rows.own`, and tempering where these are too few."""
     rows = rows_of(terms, sites, start)
     gaussian = rows.whole(rows.fit(VALUE_TOLERANCE))
-    return rows, block_sampler(gaussian, rows.blocks, start is None or not start.is_enough)
+    searches = start is None or not start.is_enough
+    return rows, block_sampler(gaussian, rows.blocks, searches, most)
 
 
 def drawn_alone(
@@ -602,7 +606,9 @@ def drawn_alone(
         ep = rows.fit(VALUE_TOLERANCE)
         c, log_weights, found = _drawn_exactly(rows.whole(ep), ep.log_prob, rng, n_draws)
     else:
-        rows, sampler = factor_sampler(terms, sites, start)
+        # Few draws are of one of many hyperparameters.
+        most = FEW if n_draws < _MANY else MOST
+        rows, sampler = factor_sampler(terms, sites, start, most)
         if on_collapse is not None and sites and sites.several and sampler.collapsed:
             on_collapse()
         drawn = _drawn_by(sampler, rows, n_draws, rng)
