@@ -282,12 +282,9 @@ class DrawnSum:
 
     def __init__(self, sites: SiteLogDensity) -> None:
         self._sites = sites
-        self.most = min(_DRAWN, _OPERATIONS // (_NEARBY * sites.offset.size**3))
-
-    @cached_property
-    def _cov(self) -> FloatArray:
-        found: FloatArray = self._sites.factor @ self._sites.factor.T
-        return found
+        n, r = sites.factor.shape
+        self.most = min(_DRAWN, _OPERATIONS // max(_NEARBY * n * r * r, 1))
+        self._sd = np.linalg.norm(sites.factor, axis=1)
 
     @cached_property
     def sums(self) -> tuple[FloatArray, FloatArray, FloatArray] | None:
@@ -295,7 +292,7 @@ class DrawnSum:
         if self.most < _FEWEST:
             return None
         with np.errstate(all="ignore"):
-            found = _sums_of_factors(self._sites.off, np.sqrt(self._cov.diagonal()))
+            found = _sums_of_factors(self._sites.off, self._sd)
         if found is None:
             return None
         size = max(own[0].size for own in found)
@@ -365,16 +362,17 @@ class DrawnSum:
         assert self.sums is not None
         height, centre, precision = self.sums
         n, size = height.shape
+        factor = self._sites.factor
         kind, logs = np.zeros((1, n), dtype=np.intp), np.zeros(1)
-        mean, cov = np.zeros((1, n)), self._cov[None].copy()
-        correlation = np.abs(self._cov) / np.sqrt(np.outer(*[self._cov.diagonal()] * 2))
+        mean, cov = np.zeros((1, factor.shape[1])), np.eye(factor.shape[1])[None]
         for step, i in enumerate(self._order):
-            wide = 1.0 + cov[:, i, i, None] * precision[i]
-            off = mean[:, i, None] - centre[i]
+            gain = cov @ factor[i]
+            wide = 1.0 + (gain @ factor[i])[:, None] * precision[i]
+            off = (mean @ factor[i])[:, None] - centre[i]
             more = logs[:, None] + height[i] - 0.5 * (np.log(wide) + precision[i] * off**2 / wide)
             kept, logs = _drawn(more.ravel(), most, rng)
             own, k = np.divmod(kept, size)
-            tau, gain = precision[i, k], cov[own, i]
+            tau, gain = precision[i, k], gain[own]
             scale = 1.0 / wide[own, k]
             mean = mean[own] - gain * (tau * scale * off[own, k])[:, None]
             cov = cov[own]
@@ -383,10 +381,12 @@ class DrawnSum:
             kind[:, i] = k
             if moves and more.size > most:
                 taken = np.array(self._order[: step + 1])
-                near = taken[np.argsort(-correlation[i, taken], kind="stable")[:_NEARBY]]
+                correlation = np.abs(factor[taken] @ factor[i]) / self._sd[taken]
+                near = taken[np.argsort(-correlation, kind="stable")[:_NEARBY]]
                 uniform = rng.random((logs.size, near.size))
-                redraw_kinds(cov, mean, kind, near, (height, centre, precision), uniform)
-        return kind, logs, mean
+                sums = height, centre, precision
+                redraw_kinds(cov, mean, kind, factor, near, sums, uniform)
+        return kind, logs, mean @ factor.T
 
 
 def _drawn(

@@ -232,6 +232,9 @@ class FactorRows:
         each = zip(self._of_ep, self.parts, self._exact(sites), strict=True)
         for block, (rows, _), known in each:
             block.tau, block.nu = self._through(known, self.own.noise[rows])
+            block.finish()  # what failed steps have left may be no numbers
+            if isinstance(block, SeveralBlock):
+                block.forget_nodes()
         return LocalBlocks(self._of_ep)
 
     def _through(

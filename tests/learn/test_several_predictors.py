@@ -12,6 +12,9 @@ from scipy.stats import halfnorm, norm, poisson
 
 import pymc_skewgp as sg
 from pymc_skewgp._gaussian.blocks.several import SeveralSites, fit_several, sites_together
+from pymc_skewgp._learn.averaging.problem import integration_problem
+from pymc_skewgp._learn.factor_rows import rows_of
+from pymc_skewgp._learn.problem import TrainingData
 
 NODES, MASS = np.polynomial.hermite_e.hermegauss(80)
 MASS = MASS / MASS.sum()
@@ -333,6 +336,21 @@ def test_evidences_of_many_scales_side_by_side(alike):
     true = [mean_and_log_sd(scale)[0] for scale in scales]
     # Nine nodes about the moments of ten factors: a hundredth of the error of draws.
     np.testing.assert_allclose(found.log_prob, true, atol=2e-3)
+
+
+def test_ep_after_an_attempt_that_has_failed():
+    """Steps beyond all numbers were kept: the evidence was Laplace's, 5 too small."""
+    data = TrainingData(effects("mean and log sd"), None, None, None, None)
+    problem = integration_problem(data, None, None)
+    (origin,) = problem.origins
+    ((terms, sites),) = problem.objective.known_at(origin)
+    rows = rows_of(terms, sites)
+    (block,) = rows._of_ep
+    block._values = block._steps = [np.zeros(60), np.full(60, 1e200)]
+    found = rows.fit(1e-4).log_prob + terms.log_constant
+    # As side by side: nine nodes about the moments.
+    true = mean_and_log_sd(problem.objective.named(origin)["s"])[0]
+    assert found == pytest.approx(true, abs=2e-3)
 
 
 def test_one_number_of_two_predictors():

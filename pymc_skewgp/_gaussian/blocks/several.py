@@ -238,6 +238,10 @@ class SeveralBlock(GroupBlock):
         super().__init__(DenseRows(factor, k), sites)
         self.width, self.gaussian_in = k, sites.gaussian_in
         self.tau, self.nu = np.zeros(n * k * k), np.zeros(n * k)
+        self.forget_nodes()
+
+    def forget_nodes(self) -> None:
+        """EP begins from other sites."""
         # In later sweeps nodes are about where they were: a mode, or moments, of the last one.
         self._mode: FloatArray | None = None
         self._last: tuple[FloatArray, FloatArray] | None = None

@@ -301,14 +301,16 @@ _LEAST = 1e-9  # of a cavity's precision, where a site takes all of it
 
 
 @jit()
-def redraw_kinds(cov, mean, kind, rows, sums, uniform):  # type: ignore[no-untyped-def]
-    """Gibbs steps, and what they make of Gaussians of the predictors, in place.
+def redraw_kinds(cov, mean, kind, factor, rows, sums, uniform):  # type: ignore[no-untyped-def]
+    """Gibbs steps, and what they make of Gaussians of the coordinates, in place.
 
     Parameters
     ----------
-    cov, mean : ndarray, shape (N, n, n) and (N, n)
+    cov, mean : ndarray, shape (N, r, r) and (N, r)
     kind : ndarray of int, shape (N, n)
         Which Gaussian each factor is.
+    factor : ndarray, shape (n, r)
+        Of the predictors.
     rows : ndarray of int, shape (k,)
         Factors that are drawn anew, one after the other.
     sums : tuple of ndarray, shape (n, K)
@@ -316,15 +318,23 @@ def redraw_kinds(cov, mean, kind, rows, sums, uniform):  # type: ignore[no-untyp
     uniform : ndarray, shape (N, k)
     """
     height, centre, precision = sums
-    n, size = mean.shape[1], height.shape[1]
-    shares, gain = np.empty(size), np.empty(n)
+    r, size = mean.shape[1], height.shape[1]
+    shares, gain = np.empty(size), np.empty(r)
     for j in range(mean.shape[0]):
         for a, i in enumerate(rows):
             old = kind[j, i]
             tau = precision[i, old]
-            left = max(1.0 - tau * cov[j, i, i], _LEAST)
-            variance = cov[j, i, i] / left
-            middle = (mean[j, i] - cov[j, i, i] * tau * centre[i, old]) / left
+            own_mean, own_variance = 0.0, 0.0
+            for p in range(r):
+                total = 0.0
+                for q in range(r):
+                    total += cov[j, p, q] * factor[i, q]
+                gain[p] = total
+                own_mean += mean[j, p] * factor[i, p]
+                own_variance += total * factor[i, p]
+            left = max(1.0 - tau * own_variance, _LEAST)
+            variance = own_variance / left
+            middle = (own_mean - own_variance * tau * centre[i, old]) / left
             largest = -np.inf
             for k in range(size):
                 wide = 1.0 + variance * precision[i, k]
@@ -344,12 +354,10 @@ def redraw_kinds(cov, mean, kind, rows, sums, uniform):  # type: ignore[no-untyp
             kind[j, i] = new
             change = precision[i, new] - tau
             pull = precision[i, new] * centre[i, new] - tau * centre[i, old]
-            scale = 1.0 / (1.0 + change * cov[j, i, i])
-            pull = (pull - change * mean[j, i]) * scale
-            for p in range(n):
-                gain[p] = cov[j, i, p]
+            scale = 1.0 / (1.0 + change * own_variance)
+            pull = (pull - change * own_mean) * scale
+            for p in range(r):
                 mean[j, p] += gain[p] * pull
-            for p in range(n):
                 own = change * scale * gain[p]
-                for q in range(n):
+                for q in range(r):
                     cov[j, p, q] -= own * gain[q]
