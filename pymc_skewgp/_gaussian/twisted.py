@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
-from scipy.special import erfcx
 
 from pymc_skewgp._gaussian import linalg, tabulated
 from pymc_skewgp._gaussian.compiled import one_sided as c
@@ -26,12 +25,7 @@ from pymc_skewgp._gaussian.covariance import Covariance, DenseCovariance
 from pymc_skewgp._gaussian.ep import EPResult
 from pymc_skewgp._gaussian.ep_dense import DenseEP, site_motion
 from pymc_skewgp._gaussian.linalg import symmetric
-from pymc_skewgp._gaussian.univariate import (
-    HAZARD_SCALE,
-    SQRT_HALF,
-    draw_truncated,
-    edge_densities,
-)
+from pymc_skewgp._gaussian.univariate import draw_truncated, edge_densities
 from pymc_skewgp._gaussian.weights import IntArray, log_mean_exp, normalized_weights
 from pymc_skewgp._validation import FloatArray
 
@@ -387,17 +381,6 @@ class StepDerivatives(NamedTuple):
     chol: FloatArray
 
 
-class _Followed(NamedTuple):
-    """How draws follow their limits, arrays of one row for each of the rectangle."""
-
-    bound: FloatArray  # and the draw, in units of the cavity
-    draw: FloatArray
-    density: FloatArray  # at the upper limit less that at the lower one
-    follows: FloatArray
-    upper_density: FloatArray  # of rows with two limits, at the upper one
-    follows_upper: FloatArray
-
-
 class TwistedDraws:
     """Draws of a proposal at uniform points.
 
@@ -421,17 +404,17 @@ class TwistedDraws:
         self._proposal, self._points, steps = proposal, points, proposal.steps
         self._below = below = np.isfinite(proposal.lower)
         self._both = below & np.isfinite(proposal.upper)
+        limit, sign = np.where(below, steps.low, steps.high), np.where(below, 1.0, -1.0)
+        # In the order of `one_sided`.
+        own = steps.scale, steps.sd, steps.shift, steps.slope, limit, steps.square, steps.linear
+        self._of_steps = np.stack([*own, sign])
         self.compiled = False
         if compiled and (below ^ np.isfinite(proposal.upper)).all():
-            each = steps.scale, steps.sd, steps.shift, steps.slope
-            limit = np.where(below, steps.low, steps.high)
-            sides = steps.square, steps.linear, np.where(below, 1.0, -1.0)
-            self._noise, self._centre = np.zeros((2, *points.shape))
+            self._kept = np.empty((c.N_KEPT, *points.shape))
             constant = proposal.log_constant + steps.log_scale.sum()
             self.log_weights = np.full(points.shape[1], constant)
-            filled = self._noise, self._centre, self.log_weights
-            of_steps = np.stack([*each, limit, *sides])
-            self.compiled = bool(c.draw_one_sided(points, proposal.chol, of_steps, *filled))
+            given = points, proposal.chol, self._of_steps, self._kept, self.log_weights
+            self.compiled = bool(c.draw_one_sided(*given))
         if not self.compiled:
             self._u, self.log_weights = proposal.draw(points)
 
@@ -439,38 +422,28 @@ class TwistedDraws:
         """One of them, rows in the caller's order."""
         if not self.compiled:
             return self._u[:, k]
-        own = self._proposal
-        value = own.mean + self._centre[:, k] + own.steps.scale * self._noise[:, k]
+        own, kept = self._proposal, self._kept
+        value = own.mean + kept[c.CENTRE, :, k] + self._of_steps[c.SCALE] * kept[c.NOISE, :, k]
         return _unordered(np.clip(value, own.lower, own.upper), own.order)
 
     def derivatives(self, weights: FloatArray) -> StepDerivatives:
         """Of draws with these weights, which sum to one."""
-        own, both, steps = self._proposal, self._both, self._proposal.steps
-        chol, tau, nu, scale = own.chol, own.tau, own.nu, steps.scale
-        noise, centre, of = self._followed()
-        gain, push = steps.slope * steps.sd, of.density * weights
-        centre_bar = (gain * tau)[:, None] * centre
-        centre_bar -= (gain * nu)[:, None]
-        centre_bar *= weights
-        centre_bar -= steps.slope[:, None] * push
-        noise_bar, followed = np.zeros_like(push), of.follows
-        c.pull_back(chol, gain, followed, noise_bar, centre_bar)
-
-        def summed(x: FloatArray) -> tuple[FloatArray, FloatArray]:
-            """What limits and cavities are to be moved by, times x, over the draws."""
-            by_limit = _products(followed, x) / scale + _products(push, x) / steps.sd
-            return by_limit, _products(noise_bar, x) / scale - by_limit
-
-        limit_bar, total = summed(np.ones_like(push))
-        sd_bar = _products(noise_bar, of.draw) / scale - summed(of.bound)[0]
+        own, both = self._proposal, self._both
+        upper = None if self.compiled else self._keep()
+        chol, tau, nu, kept = own.chol, own.tau, own.nu, self._kept
+        scale, columns = chol.diagonal(), np.ascontiguousarray(chol.T)
+        centre_bar, sums = np.empty(kept.shape[1:]), np.empty((c.N_SUMS, kept.shape[1]))
+        c.sum_one_sided(columns, self._of_steps, tau, nu, weights, kept, centre_bar, sums)
+        sd_bar, limit_bar = sums[c.SD_BAR], sums[c.LIMIT_BAR]
         upper_bar = np.where(self._below, 0.0, limit_bar)
-        if both.any():
+        if upper is not None and both.any():
+            density, follows = upper
             # The sums are those of lower limits, and of both in one: the upper ones by themselves.
-            upper_bar[both] = _products(noise_bar[both], of.follows_upper) / scale[both]
-            upper_bar[both] += of.upper_density @ weights / steps.sd[both]
-            sd_bar[both] -= steps.width[both] * upper_bar[both]
-        first, second = centre @ weights, centre**2 @ weights
-        product = gain * summed(centre)[1] - steps.shift * total
+            noise_bar = np.tril(chol, -1)[:, both].T @ centre_bar
+            upper_bar[both] = np.einsum("ij,ij->i", noise_bar, follows) / scale[both]
+            upper_bar[both] += density @ weights / own.steps.sd[both]
+            sd_bar[both] -= own.steps.width[both] * upper_bar[both]
+        first, second, total, product = sums[[c.FIRST, c.SECOND, c.CAVITY_BAR, c.CAVITY_PRODUCT]]
         var = scale**2
         left = 1.0 - tau * var
         sd = scale / np.sqrt(left)
@@ -480,9 +453,9 @@ class TwistedDraws:
         var_bar /= 2.0 * left
         tau_bar = (second + var * (quadratic + 1.0 + 2.0 * product + sd_bar * sd)) / (2.0 * left)
         nu_bar = (nu * var - first - var * total) / left
-        chol_bar = np.tril(centre_bar @ noise.T, -1)
+        chol_bar = np.tril(centre_bar @ kept[c.NOISE].T, -1)
         chol_bar[np.diag_indices_from(chol_bar)] = (
-            2.0 * scale * var_bar - _products(noise_bar, noise) / scale
+            2.0 * scale * var_bar - sums[c.NOISE_PRODUCT] / scale
         )
         # log Z = -alpha'm/2 - log det(I + GT)/2, whose determinant is left to the caller.
         alpha_bar = nu_bar - 0.5 * own.mean
@@ -490,42 +463,23 @@ class TwistedDraws:
         lower_bar = limit_bar - upper_bar
         return StepDerivatives(lower_bar, upper_bar, mean_bar, alpha_bar, tau_bar, chol_bar)
 
-    def _followed(self) -> tuple[FloatArray, FloatArray, _Followed]:
-        """The draws' noise, what it was added to, and how they follow their limits."""
+    def _keep(self) -> tuple[FloatArray, FloatArray]:
+        """What the loops keep of their draws; of rows with two limits that of the upper one."""
         own, points = self._proposal, self._points
         known = own.steps.scale, own.steps.sd, own.steps.shift, own.steps.slope
         scale, sd, shift, slope = (x[:, None] for x in known)
-        if self.compiled:
-            noise, centre = self._noise, self._centre
-        else:
-            value = self._u[own.order] - own.mean[:, None]
-            noise = solve_triangular(own.chol, value, lower=True, check_finite=False)
-            centre = value - scale * noise
-        below, both, low, high = self._below[:, None], self._both, own.steps.low, own.steps.high
-        draw = (scale / sd) * noise
-        draw += (1.0 / sd - slope) * centre
-        draw += shift / sd
-        bound = np.where(self._below, low, high)[:, None] - slope * centre
-        sign = np.where(below, 1.0, -1.0)
-        density = -sign * HAZARD_SCALE / erfcx(sign * SQRT_HALF * bound)
-        follows = 0.5 * (draw - bound)
-        follows *= draw + bound
-        np.exp(follows, out=follows)
-        follows *= np.where(below, 1.0 - points, points)
-        edges = np.empty((2, 0, points.shape[1]))
-        if both.any():
-            far = high[both, None] - slope[both] * centre[both]
-            upper = points[both] * np.exp(0.5 * (draw[both] - far) * (draw[both] + far))
-            at_low, at_high = edge_densities(bound[both], far)
-            density[both], edges = at_high - at_low, np.stack([at_high, upper])
-            follows[both] += upper
-        return noise, centre, _Followed(bound, draw, density, follows, *edges)
-
-
-def _products(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Sums of products over the draws, for each row."""
-    found: FloatArray = np.einsum("ij,ij->i", x, y)
-    return found
+        value = self._u[own.order] - own.mean[:, None]
+        noise = solve_triangular(own.chol, value, lower=True, check_finite=False)
+        centre = value - scale * noise
+        shifted = slope * centre
+        draw = (value + shift) / sd - shifted
+        low, high = own.steps.low[:, None] - shifted, own.steps.high[:, None] - shifted
+        at_low, at_high = edge_densities(low, high)
+        follows = points * np.exp(0.5 * (draw - high) * (draw + high))
+        both = follows + (1.0 - points) * np.exp(0.5 * (draw - low) * (draw + low))
+        bound = np.where(self._below[:, None], low, high)
+        self._kept = np.stack([noise, centre, bound, draw, at_high - at_low, both])
+        return at_high[self._both], follows[self._both]
 
 
 # The twisted sampler's log probability, differentiated along its own draws.
