@@ -229,9 +229,9 @@ def _pattern(
     found = []
     for function, origin, alike in zip(functions, origins, (False, True), strict=True):
         linear = partial(_less_origin, partial(function, *given), origin)
-        rows = ~singles if alike else np.ones(origin.size, dtype=bool)
+        size = None if alike else origin.size
         with np.errstate(all="ignore"):
-            places = _places(linear, singles, rows, rng) if np.isfinite(origin).all() else None
+            places = _places(linear, singles, size, rng) if np.isfinite(origin).all() else None
         if places is None:
             return None
         found.append(places)
@@ -246,17 +246,25 @@ def _less_origin(function: Any, origin: FloatArray, many: FloatArray) -> FloatAr
     return np.stack([function(z) - origin for z in many])
 
 
-def _places(linear: Linear, singles: Any, rows: Any, rng: np.random.Generator) -> IntArray | None:
-    """Rows and columns of the entries of a matrix: all of `singles`, others in `rows` alone."""
+def _places(
+    linear: Linear, singles: Any, size: int | None, rng: np.random.Generator
+) -> IntArray | None:
+    """Rows and columns of the entries of a matrix of `size` rows.
+
+    None for a symmetric one: entries are given in one of their two places at least, and none in the
+    rows of `singles`. Of a row that is left, what it has in columns of other rows is known by them.
+    """
     d = singles.size
     found = [np.zeros((2, 0))]
     for column in np.flatnonzero(singles):
         own = np.flatnonzero(linear(np.eye(1, d, column))[0])
         found.append(np.stack([own, np.full(own.size, column)]))
-    others, left = np.flatnonzero(~singles), rows.copy()
+    others = np.flatnonzero(~singles)
+    left = ~singles if size is None else np.ones(size, dtype=bool)
     rank, check = 1.0 + np.arange(d), rng.normal(size=d)
     for turn in range(_TIMES if others.size else 0):
-        part = rng.permutation(others.size) % min(_PARTS << turn, others.size)
+        parts = _PARTS if size is None else _PARTS << turn
+        part = rng.permutation(others.size) % min(parts, others.size)
         new, clear = [], left.copy()
         for k in range(part.max() + 1):
             own = np.zeros(d)
@@ -278,6 +286,7 @@ def _places(linear: Linear, singles: Any, rows: Any, rng: np.random.Generator) -
         left &= ~clear
         if not left.any():
             break
+        others = np.flatnonzero(left) if size is None else others
     else:
         if others.size:
             return None

@@ -23,7 +23,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.sparse.variable import SparseVariable
 from pytensor.tensor.random.basic import CategoricalRV, MvNormalRV, NormalRV
 from pytensor.tensor.special import Softmax, log_softmax
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, triu
 from scipy.sparse.csgraph import connected_components
 
 from pymc_skewgp._errors import UnnormalizedPriorWarning, warn
@@ -139,12 +139,12 @@ def _car_log_density(value: Any, mu: Any, W: Any, alpha: Any, tau: Any, valid: A
     W = csr_array(W, dtype=np.float64)
     W.eliminate_zeros()
     degrees, alpha, tau = W.sum(axis=0), alpha.squeeze(), tau.squeeze()
-    off, pairs = value - mu, W.tocoo()  # not by sparse products, which do not vectorise
+    off, pairs = value - mu, triu(W).tocoo()  # not by sparse products, which do not vectorise
     if not (degrees > 0.0).all() or (W != W.T).nnz:  # is refused as a density that is nowhere
         return check_parameters(-0.5 * (off**2).sum(), pt.constant(False), msg="W is symmetric")
     # Indices as constants: PyTensor looks at each number of an array.
     ends = off[pt.constant(pairs.row)] * off[pt.constant(pairs.col)]
-    near = (pairs.data * ends).sum()
+    near = (np.where(pairs.row < pairs.col, 2.0, 1.0) * pairs.data * ends).sum()
     quadratic = tau * ((degrees * off**2).sum() - alpha * near)
     log_det = CARLogDet(W)(alpha)[0] + W.shape[0] * pt.log(tau)
     log_det += np.log(degrees).sum() - 2.0 * HALF_LOG_2PI * W.shape[0]
