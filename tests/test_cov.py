@@ -1,4 +1,4 @@
-"""The arcsine kernel against mpmath, its definition and its own rules, at any scale."""
+"""The arcsine and the Matérn kernel against mpmath, definitions and rules, at any scale."""
 
 import numpy as np
 import pymc as pm
@@ -9,7 +9,8 @@ from mpmath import mp
 from pytensor.compile.mode import Mode
 from pytensor.graph.traversal import ancestors
 
-from pymc_skewgp.cov import NeuralNetwork
+import pymc_skewgp as sg
+from pymc_skewgp.cov import Matern, NeuralNetwork
 
 PLAIN = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
 LS = np.array([0.5, 3.0, 1e-3])
@@ -308,3 +309,64 @@ def test_wrong_inputs():
         kernel(np.zeros((3, 1)), pt.dtensor3())
     with pytest.warns(UserWarning, match=r"Only 1 column\(s\) out of 2 are being used"):
         kernel(np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize("nu", [0.5, 1.0, 2.7, 20.0])
+def test_matern(nu):
+    """Values and slopes in the lengthscale, at distances to which PyMC adds 1e-6 as it does."""
+    X, ls, log_ls = np.array([[0.0], [1e-5], [0.2], [1.0], [40.0]]), 0.7, pt.scalar("log_ls")
+    value = Matern(1, nu=nu, ls=pt.exp(log_ls))(X[:1], X[1:])[0]
+    found = pytensor.function([log_ls], [value, pt.jacobian(value, log_ls)], mode=PLAIN)
+
+    def exact(x, log_ls):
+        s = mp.sqrt(2 * nu) * mp.sqrt((x / mp.exp(log_ls)) ** 2 + mp.mpf("1e-12"))
+        return 2 ** (1 - mp.mpf(nu)) / mp.gamma(nu) * s**nu * mp.besselk(nu, s)
+
+    at = mp.log(ls)
+    values = [float(exact(x, at)) for (x,) in X[1:]]
+    slopes = [float(mp.diff(lambda t, x=x: exact(x, t), at)) for (x,) in X[1:]]
+    # The Bessel function's rounding, some 1e-14; in slopes next to 0 it is that of 1e6.
+    np.testing.assert_allclose(found(float(at))[0], values, rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(found(float(at))[1], slopes, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("nu", "name"), [(0.5, "Matern12"), (1.5, "Matern32"), (2.5, "Matern52")])
+def test_matern_of_half_integers(nu, name):
+    X, ls = np.random.default_rng(0).normal(size=(6, 3)), [0.5, 2.0]
+    ours, theirs = (
+        kernel(3, ls=ls, active_dims=[0, 2])(X).eval(mode=PLAIN)
+        for kernel in (lambda d, **given: Matern(d, nu, **given), getattr(pm.gp.cov, name))
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_matern_solves_the_equation_of_its_field():
+    """The field with the precision (kappa^2 - Laplacian)^2 on a torus, by its Fourier series."""
+    k, kappa = 1024, 0.05
+    wave = 2.0 - 2.0 * np.cos(2.0 * np.pi * np.arange(k) / k)
+    cov = np.fft.ifft2((kappa**2 + wave[:, None] + wave) ** -2.0).real
+    lags = np.arange(120.0)[:, None]
+    found = Matern(1, nu=1.0, ls=np.sqrt(2.0) / kappa)(lags, lags[:1]).eval(mode=PLAIN)
+    # Differences in place of derivatives err by the order of (kappa times a step) squared.
+    np.testing.assert_allclose(found[:, 0], cov[0, :120] / cov[0, 0], rtol=0.0, atol=kappa**2)
+
+
+def test_matern_under_vecchia():
+    rng = np.random.default_rng(1)
+    X, y = rng.random((150, 2)), rng.poisson(2.0, 150)
+    given = {"likelihood": sg.likelihoods.Poisson(), "random_seed": 1, "progressbar": False}
+    kernel = Matern(2, nu=1.0, ls=0.2)
+    vecchia = sg.approximations.Vecchia(40)
+    whole, sparse = (
+        sg.SkewGP(cov_func=kernel, approximation=a).posterior(X, y, **given).log_marginal_likelihood
+        for a in (None, vecchia)
+    )
+    # 40 neighbours of 150 leave some thousandths of a nat.
+    error = np.hypot(whole.std_error, sparse.std_error)
+    assert abs(whole.value - sparse.value) < 0.02 + 4.0 * error
+
+
+@pytest.mark.parametrize("nu", [0.3, np.nan, 21.0, "1"])
+def test_refused_smoothness(nu):
+    with pytest.raises(ValueError, match=r"nu must be a number from 0\.5 to 20, found"):
+        Matern(1, nu, ls=1.0)
