@@ -21,7 +21,7 @@ from pymc_skewgp._gaussian.covariance import (
     WithSites,
 )
 from pymc_skewgp._gaussian.linalg import AndersonMixing
-from pymc_skewgp._gaussian.tilted import Factors, Intervals, KnownProducts, cavity, next_sites
+from pymc_skewgp._gaussian.tilted import Factors, Intervals, cavity, next_sites
 from pymc_skewgp._gaussian.univariate import Edges
 from pymc_skewgp._validation import FloatArray
 
@@ -174,8 +174,6 @@ class EPResult:
     residual : float
         Disagreement between the sites' tilted moments and the Gaussian's, in standard deviations of
         the mean plus log variance: for intervals the largest one.
-    products : KnownProducts, optional
-        Of factors that are functions.
     """
 
     tau: FloatArray
@@ -186,7 +184,6 @@ class EPResult:
     log_prob: float
     n_sweeps: int
     residual: float
-    products: KnownProducts | None = None
 
 
 def fit_ep(

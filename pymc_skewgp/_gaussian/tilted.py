@@ -1,7 +1,7 @@
 """A Gaussian times one factor: intervals and log p(y_i | eta_i), closed forms and quadrature."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,18 +31,6 @@ class TiltedMoments(Protocol):
 
     def tilted(self, mean: FloatArray, sd: FloatArray) -> Tilted:
         """Moments of N(mean_i, sd_i^2) times factor i."""
-        ...
-
-
-@runtime_checkable
-class TabledMoments(TiltedMoments, Protocol):
-    """What makes them of factors that are known at nodes."""
-
-    def table(self) -> tuple[FloatArray, FloatArray] | None:
-        """Nodes less the offset and logs there, (2, n, k), and noise, (n,), for `tables.fit`.
-
-        None where none are known, or not how the factors curve.
-        """
         ...
 
 
@@ -188,8 +176,6 @@ class Joined:
 _STRETCH = 0.5  # spacings double every 1.4 of t
 _NEGLIGIBLE = 37.0  # nats below the largest value
 _WIDE = 32.0  # the same at the ends of a span that was taken over
-# The same at the ends of a rule for another Gaussian: beyond is less than the error of the rule.
-ENOUGH = 25.0
 _SCAN_NODES, _FIRST_NODES, _MOST_NODES = 17, 9, 2049
 
 LogDensity = Callable[[FloatArray], FloatArray]
@@ -382,7 +368,7 @@ SiteFunction = Callable[[FloatArray], FloatArray]
 SlopeFunction = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 _TAIL = 8.7  # deviations, beyond which a Gaussian has nothing left
-CHANGE = 1e-4  # see `line_moments`
+_CHANGE = 1e-4  # see `line_moments`
 _PEAK_NODES = 65
 _WITHIN, _NODES_WITHIN = 6.0, 129  # deviations of the widest Gaussian, as in `modes`
 _COARSER = 2.0  # a look from further away that is as good
@@ -411,15 +397,12 @@ class KnownProducts(NamedTuple):
         That did for the last product.
     seen : tuple of ndarray, or None
         First and last predictors between which all factors were found log-concave.
-    rule : tuple of ndarray, shape (k, n), or None
-        Nodes, and logs of what adds up to the integrals of the factors.
     """
 
     mode: FloatArray | None = None
     at_mode: tuple[FloatArray, FloatArray] | None = None
     nodes: Nodes | None = None
     seen: Span | None = None
-    rule: tuple[FloatArray, FloatArray] | None = None
 
     def repeated(self, times: int) -> "KnownProducts":
         """For as many sets of such factors, one after the other."""
@@ -427,18 +410,18 @@ class KnownProducts(NamedTuple):
 
     def part(self, own: slice) -> "KnownProducts":
         """Of some of the factors."""
-        return self._each(lambda x: x[..., own])
+        return self._each(lambda x: x[own])
 
     def _each(self, change: Callable[[FloatArray], FloatArray]) -> "KnownProducts":
-        pairs = [self.at_mode, self.nodes and self.nodes.span, self.seen, self.rule]
-        slopes, span, seen, rule = (x and (change(x[0]), change(x[1])) for x in pairs)
+        pairs = [self.at_mode, self.nodes and self.nodes.span, self.seen]
+        slopes, span, seen = (x and (change(x[0]), change(x[1])) for x in pairs)
         nodes = Nodes(span, self.nodes.size) if self.nodes and span else None
         mode = None if self.mode is None else change(self.mode)
-        return KnownProducts(mode, slopes, nodes, seen, rule)
+        return KnownProducts(mode, slopes, nodes, seen)
 
     def of_others(self) -> "KnownProducts":
         """What may be near for factors that are not quite the same."""
-        return self._replace(at_mode=None, seen=None, rule=None)
+        return self._replace(at_mode=None, seen=None)
 
 
 class SiteFactors:
@@ -463,6 +446,7 @@ class SiteFactors:
         self.looked = self.certain = False  # at how they curve; that all are log-concave
         self._about = offset, offset  # the last Gaussian
         self.known = KnownProducts()
+        self._last_rule: tuple[FloatArray, FloatArray] | None = None
 
     @property
     def log_concave(self) -> bool:
@@ -481,7 +465,7 @@ class SiteFactors:
         if rule.size * mean.size <= _MOST_KEPT:
             at, logs = rule.log_terms()
             logs += 0.5 * ((at - mean) / sd) ** 2
-            self.known = self.known._replace(rule=(at, logs))
+            self._last_rule = at, logs
         log_mass = found.log_mass - np.log(sd) - _LOG_SQRT_2PI
         shift = (centre - mean + found.shift) / sd
         # A factor that is not log-concave may widen the Gaussian: no site of EP can do that.
@@ -489,23 +473,23 @@ class SiteFactors:
 
     def _by_last_rule(self, mean: FloatArray, sd: FloatArray) -> Tilted | None:
         """By the nodes of the last rule, where the factors are known, if these still do."""
-        if self.known.rule is None or not self._knows_bends(mean, sd):
+        if self._last_rule is None:
             return None
-        nodes, logs = self.known.rule
+        nodes, logs = self._last_rule
         with np.errstate(all="ignore"):
             terms = (nodes - mean) / sd
             terms *= -0.5 * terms
             terms += logs
             best, column = terms.argmax(axis=0), np.arange(mean.size)
             top, centre = terms[best, column], nodes[best, column]
-            if not (np.maximum(terms[0], terms[-1]) < top - ENOUGH).all():  # or not a number
+            if not (np.maximum(terms[0], terms[-1]) < top - _WIDE).all():  # or not a number
                 return None
             terms -= top
             np.exp(terms, out=terms)
             z = (nodes - centre) / sd
             half, other = (_sums(terms[i::2], z[i::2]) for i in (0, 1))
             found = _of_sums(half + other)
-            if not found.change(_of_sums(2.0 * half)) < CHANGE:
+            if not found.change(_of_sums(2.0 * half)) < _CHANGE:
                 return None
         log_mass = top + found.log_mass - np.log(sd) - _LOG_SQRT_2PI
         shift = (centre - mean) / sd + found.shift
@@ -524,7 +508,7 @@ class SiteFactors:
         self, mean: FloatArray, sd: FloatArray
     ) -> tuple[FloatArray, LineMoments, LineRule]:
         """Centre of the rule, moments of N(mean_i, sd_i^2) times factor i, and the rule."""
-        if not self._knows_bends(mean, sd):
+        if not (self.looked or self.certain or self._has_seen(mean, sd)):
             self.look_around(mean - self._offset, sd)
         centre, curvature = self._mode_of_product(mean, sd)
         scale = 1.0 / np.sqrt(curvature)
@@ -544,7 +528,7 @@ class SiteFactors:
             return logs
 
         reach = np.abs(centre - mean) + _TAIL * sd
-        found, rule = line_moments(log_product, centre, scale, reach, CHANGE, self.known.nodes)
+        found, rule = line_moments(log_product, centre, scale, reach, _CHANGE, self.known.nodes)
         self.known = self.known._replace(nodes=rule.where)
         return centre, found, rule
 
@@ -595,26 +579,6 @@ class SiteFactors:
         # it has none.
         rise = np.diff(first, axis=0) * sd - _ROUND_OFF * np.abs(first[1:] * sd)
         return np.asarray(~((second * sd**2 > 1e-9).any(axis=0) | (rise > _ROUND_OFF).any(axis=0)))
-
-    def table(self) -> tuple[FloatArray, FloatArray] | None:
-        """See `TabledMoments`."""
-        if self.known.rule is None:
-            return None
-        nodes, logs = self.known.rule
-        if not (self.looked or self.certain or self._has_seen_between(nodes[0], nodes[-1])):
-            return None
-        found = np.empty((2, *nodes.T.shape))
-        found[0], found[1] = (nodes - self._offset).T, logs.T
-        return found, np.zeros(self._offset.size)
-
-    def _knows_bends(self, mean: FloatArray, sd: FloatArray) -> bool:
-        """Whether it is known how all factors curve: of these, or seen near other Gaussians."""
-        self.looked = self.looked or self.certain or self._has_seen(mean, sd)
-        return self.looked
-
-    def _has_seen_between(self, low: FloatArray, high: FloatArray) -> bool:
-        seen = self.known.seen
-        return seen is not None and bool(((seen[0] <= low) & (high <= seen[1])).all())
 
     def _has_seen(self, mean: FloatArray, sd: FloatArray) -> bool:
         """Whether all are known to be log-concave here, as finely as `look_around` would see it."""

@@ -351,9 +351,7 @@ class _RowsTogether:
         """EP of all; of points alone in closed form."""
         if self._exact:
             return self._fit_exactly()
-        single = len(self._parts) == 1  # which may be known at nodes
-        moments = self._parts[0][1] if single else self
-        given = self.factor[..., self.own.size :], moments, self.counts, self.begun
+        given = self.factor[..., self.own.size :], self, self.counts, self.begun
         return fit_side_by_side(*given, tol=tol, max_sweeps=_SWEEPS_TOGETHER)
 
     def placed(self) -> SideBySide:

@@ -78,9 +78,8 @@ class CompiledTerms:
         parameters = [x for part in sites for x in part.parameters]
         of_sites = [x for part in sites for x in part.graphs]
         self._of_sites = plain_function(inputs, of_sites)
-        # By the batch, of which there may be several.
-        self._are_fixed = set(coordinates.inputs).isdisjoint(graph_inputs(of_sites))
-        self._fixed: tuple[Batch, SitesGiven | None] | None = None
+        self._are_fixed = set(inputs).isdisjoint(graph_inputs(of_sites))
+        self._fixed: SitesGiven | None = None
         outputs = [*self._forward.graphs, *parameters]
         weights = [output.type() for output in outputs]
         weighted = sum((w * output).sum() for w, output in zip(weights, outputs, strict=True))
@@ -119,14 +118,12 @@ class CompiledTerms:
         ValueError
             For parameters that are impossible.
         """
-        if not self._sites:
-            return None
-        if self._fixed is not None and self._fixed[0] is batch:
-            return self._fixed[1]
+        if not self._sites or self._fixed is not None:
+            return self._fixed
         arguments = self._coordinates.arguments(point)
         found = sites_at(self._sites, self._of_sites(*arguments, *batch))
         if self._are_fixed:
-            self._fixed = batch, found
+            self._fixed = found
         return found
 
     def pull_back(
@@ -220,22 +217,12 @@ class CompiledValues:
             if unknown.isdisjoint(graph_inputs([graph]))
         ]
         self._names = [name for name, _ in kept]
-        self._graphs = GraphsAtPoints(inputs, [graph for _, graph in kept])
-        self._types = [graph.dtype for _, graph in kept]
+        self._function = plain_function(inputs, [graph for _, graph in kept])
 
     def __call__(self, point: Point) -> dict[str, NDArray[Any]]:
         """Values by name."""
-        return {name: values[0] for name, values in self.at([point]).items()}
-
-    def at(self, points: Sequence[Point]) -> dict[str, NDArray[Any]]:
-        """Values at points by name, the points first."""
-        arguments = [self._coordinates.arguments(point) for point in points]
-        every = list(self._graphs.each(arguments))
-        for given, found in zip(arguments, every, strict=True):
-            if found is None:
-                self._graphs(*given)  # raises what is wrong there
-        each = zip(self._names, self._types, zip(*every, strict=True), strict=True)
-        return {name: np.stack(values).astype(dtype) for name, dtype, values in each}
+        results = self._function(*self._coordinates.arguments(point))
+        return dict(zip(self._names, map(np.asarray, results), strict=True))
 
 
 def gradient_in(output: Any, coordinates: Coordinates, also: Sequence[Any] = ()) -> list[Any]:

@@ -399,7 +399,6 @@ class BernoulliLogit(_Labels, ClosedFormSites):
     """
 
     probability, noise = staticmethod(expit), LOGISTIC_NOISE
-    log_concave: ClassVar[bool] = True
 
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """By log odds."""
@@ -464,7 +463,6 @@ class BinomialLogit(_Trials, ClosedFormSites):
     n: Any
     new_values = "whole"
     probability, noise = staticmethod(expit), LOGISTIC_NOISE
-    log_concave: ClassVar[bool] = True
 
     def in_pymc(self, f: Any, exp: Any) -> tuple[str, dict[str, Any]]:
         """By log odds."""

@@ -5,7 +5,7 @@ Given u the mean is lognormal, so that moments of a new value are closed forms.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -95,7 +95,6 @@ class _LogLink(ClosedFormSites):
     # a and b of the variance a mu + b mu^2 given the mean mu.
     variance: Callable[[], tuple[float, float]]
     exposure: Any = 1.0
-    log_concave: ClassVar[bool] = True
     predicts = True  # of an exposure of 1, where each row has its own
 
     def draw(self, f: FloatArray, rng: np.random.Generator) -> Data:

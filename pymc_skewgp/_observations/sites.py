@@ -80,12 +80,9 @@ class SiteLikelihood(Likelihood):
     ----------
     divisible : bool
         Whether `of_observations` knows the likelihood of some of the rows, default True.
-    log_concave : bool
-        Whether log p is concave in f wherever it is, default False: not known.
     """
 
     divisible: ClassVar[bool] = True
-    log_concave: ClassVar[bool] = False
 
     @abstractmethod
     def slopes(self, y: Data, f: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -131,7 +128,6 @@ class SiteLikelihood(Likelihood):
                 lambda moved: at(moved).log_prob(eta), values, weights
             ),
             has_parameters=bool(values),
-            log_concave=self.log_concave,
         )
 
     def sites(self, y: Data, n: int) -> Sites:

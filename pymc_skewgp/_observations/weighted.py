@@ -23,7 +23,6 @@ _OF_ONE_ROW = BernoulliProbit | OrderedProbit | Gaussian | CensoredGaussian
 _OF_THE_LIKELIHOOD = (
     "predicted_dims", "divisible", "coords", "observed", "predictive_draws",
     "predictive_summary", "predictive_quantiles", "n_functions", "function_dim", "gaussian_in",
-    "log_concave",
 )  # fmt: skip
 
 

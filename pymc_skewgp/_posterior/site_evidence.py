@@ -33,14 +33,8 @@ from scipy.special import softmax
 from pymc_skewgp._gaussian import coordinate_gaussian as cg
 from pymc_skewgp._gaussian import coordinates, escalation, linalg, tilted, univariate
 from pymc_skewgp._gaussian.blocks.beside import RowsBeside
-from pymc_skewgp._gaussian.blocks.ep import MOST_COMPILED, fit_side_by_side
 from pymc_skewgp._gaussian.blocks.pairs import ModePairs, with_modes
-from pymc_skewgp._gaussian.covariance import (
-    LowRankCovariance,
-    SemidefiniteMatrix,
-    WithSites,
-    predictor_covariance,
-)
+from pymc_skewgp._gaussian.covariance import SemidefiniteMatrix, WithSites, predictor_covariance
 from pymc_skewgp._gaussian.ep import EPResult, cavities, ep_cov_gradient, fit_factors
 from pymc_skewgp._gaussian.gaussian_sum import MOST
 from pymc_skewgp._gaussian.log_prob_gradient import LogProbGradient
@@ -53,8 +47,6 @@ from pymc_skewgp._observations.sites import SitesGiven
 from pymc_skewgp._validation import FloatArray, as_generator
 
 MAX_SWEEPS = 100
-# Rows up to which a matrix is factorised to see whether few coordinates do, and sweeps of these.
-_FEW_ROWS, _FACTOR_SWEEPS = 160, 30
 # Of EP's fixed point behind pairs: their weights make up for what is left, but by another error.
 _PAIRS_TOLERANCE = 1e-5
 # Of the largest variance, below which a direction of the predictors is left out.
@@ -83,8 +75,7 @@ def sites_by_ep(
     if k:
         edges = univariate.Edges.of(rows.lower[:k], rows.upper[:k], mean[:k], sd[:k])
         lower[:k], upper[:k] = -edges.lower, edges.upper
-    learnt = sites.has_parameters
-    parameters = sites.in_parameters(*factors.nodes(mean[k:], sd[k:])) if learnt else []
+    parameters = sites.in_parameters(*factors.nodes(mean[k:], sd[k:]))
     slopes = lower, upper, ep_cov_gradient(cov, ep)
     return LogProbGradient(ep.log_prob, *slopes, in_parameters=parameters), ep
 
@@ -95,41 +86,8 @@ def ep_of_sites(
     """EP alone, the covariance that it was fitted to, and the factors."""
     k = rows.lower.size - sites.size
     factors = tilted.SiteFactors(sites.log_prob, sites.slopes, -rows.lower[k:])
-    factors.certain = sites.log_concave
-    if start is not None and start.products is not None:
-        known = start.products
-        factors.known = known.of_others() if sites.has_parameters else known
     cov = _covariance(linalg.symmetric(rows.cov), k)
-    found = None if k else _ep_of_factor(cov, factors, tol, start)
-    if found is None:
-        found = _ep(cov, factors, (rows.lower[:k], rows.upper[:k]), tol, start)
-    return replace(found, products=factors.known), cov, factors
-
-
-def _ep_of_factor(
-    cov: WithSites, factors: tilted.SiteFactors, tol: float, start: EPResult | None
-) -> EPResult | None:
-    """By compiled sweeps of predictors F c; None where these are many, or it does not converge."""
-    if isinstance(cov, SemidefiniteMatrix):
-        factor = linalg.low_rank_factor(cov.matrix, NEGLIGIBLE) if cov.size <= _FEW_ROWS else None
-    else:
-        assert isinstance(cov, LowRankCovariance)
-        factor = cov.factor
-    if factor is None or factor.size * factor.shape[1] > MOST_COMPILED:
-        return None
-    none = np.zeros((1, cov.size))
-    begun = (none, none) if start is None else (start.tau[None], start.nu[None])
-    try:
-        given = factor[None], factors, np.ones((1, cov.size)), begun
-        tau, nu, log_prob, residual, mean, variance = (
-            x[0] for x in fit_side_by_side(*given, tol=tol, max_sweeps=_FACTOR_SWEEPS)
-        )
-    except np.linalg.LinAlgError:
-        return None
-    if not (residual < tol and np.isfinite(log_prob)):
-        return None
-    ended = tau, nu, mean, variance, nu - tau * mean
-    return EPResult(*ended, float(log_prob), 0, float(residual))
+    return _ep(cov, factors, (rows.lower[:k], rows.upper[:k]), tol, start), cov, factors
 
 
 def sites_by_pairs(

@@ -12,8 +12,6 @@ from oracles import brute_log_prob, equicorrelated_cov, finite_difference
 from scipy.special import expit, gammaln
 
 from pymc_skewgp._errors import EPConvergenceWarning
-from pymc_skewgp._gaussian.blocks.ep import fit_side_by_side
-from pymc_skewgp._gaussian.blocks.functions import FunctionSites
 from pymc_skewgp._gaussian.covariance import DenseCovariance, LowRankCovariance
 from pymc_skewgp._gaussian.ep import ep_gradient, fit_ep, fit_factors, sequential_sites
 from pymc_skewgp._gaussian.ep_dense import dense_ep, ep_with_gradient
@@ -400,41 +398,3 @@ def test_a_site_that_says_nothing_leaves_the_gaussian_as_it_is():
     np.testing.assert_allclose(found.log_mass, 0.0, atol=1e-8)
     np.testing.assert_allclose(found.shift, 0.0, atol=1e-8)
     np.testing.assert_allclose(found.spread, 1.0, rtol=1e-7)
-
-
-@pytest.mark.parametrize("name", ["few counts", "no counts", "logit"])
-@pytest.mark.parametrize("noise", [0.0, 0.4])
-def test_the_fixed_point_of_problems_side_by_side(name, noise):
-    rng, (size, n, r) = np.random.default_rng(3), (2, 5, 3)
-    factor, offset = rng.normal(0.0, 0.6, (size, n, r)), rng.normal(0.0, 0.5, size * n)
-    counts = np.where(np.arange(size * n) == 1, 3.0, 1.0).reshape(size, n)
-    log_prob, slopes = SITES[name]
-    sd = np.sqrt((factor**2).sum(axis=2)).ravel()
-    sites = FunctionSites(log_prob, slopes, offset, np.full(size * n, noise), sd)
-    begun = np.zeros((2, size, n))
-    found = fit_side_by_side(factor, sites, counts, begun, tol=1e-12, max_sweeps=200)
-    x, w = np.polynomial.hermite_e.hermegauss(60)
-    for p in range(size):
-        precision = np.eye(r) + factor[p].T @ ((counts * found.tau)[p][:, None] * factor[p])
-        pull = factor[p].T @ (counts * found.nu)[p]
-        mean = np.linalg.solve(precision, pull)
-        total = 0.5 * (pull @ mean - np.linalg.slogdet(precision)[1])
-        spread = np.einsum("ij,ji->i", factor[p], np.linalg.solve(precision, factor[p].T))
-        for i, (m, v) in enumerate(zip(factor[p] @ mean, spread, strict=True)):
-            tau, nu, a = found.tau[p, i], found.nu[p, i], offset[p * n + i]
-            cavity = 1.0 / (1.0 / v - tau)
-            centre = cavity * (m / v - nu)
-
-            def averaged(g, a=a):
-                e = a + g + np.sqrt(noise) * x[:, None]
-                return np.log(np.maximum(w @ np.exp(log_prob(e)) / w.sum(), 1e-300))
-
-            log_mass, shift, share = exact(averaged, centre, np.sqrt(cavity), 1.0 - a)
-            # The rule's error, 1e-8, and that of 60 Hermite nodes of smooth functions.
-            np.testing.assert_allclose(centre + np.sqrt(cavity) * shift, m, atol=1e-6)
-            np.testing.assert_allclose(cavity * share, v, rtol=1e-6)
-            ratio = 1.0 + tau * cavity
-            site = (cavity * nu**2 + 2.0 * centre * nu - tau * centre**2) / ratio - np.log(ratio)
-            total += counts[p, i] * (log_mass - 0.5 * site)
-        np.testing.assert_allclose(found.log_prob[p], total, atol=1e-6)
-        np.testing.assert_allclose(found.mean[p], factor[p] @ mean, atol=1e-9)

@@ -16,10 +16,9 @@ from scipy.linalg.lapack import dpotrf
 
 from pymc_skewgp._errors import EPConvergenceWarning, warn
 from pymc_skewgp._gaussian.blocks.rows import SiteSteps, SiteSums, Tilts
-from pymc_skewgp._gaussian.compiled import tables
 from pymc_skewgp._gaussian.compiled.rows import LEAST_CAVITY
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
-from pymc_skewgp._gaussian.tilted import CHANGE, ENOUGH, TabledMoments, TiltedMoments, next_sites
+from pymc_skewgp._gaussian.tilted import TiltedMoments, next_sites
 from pymc_skewgp._limits import few_blas_threads, n_blas_threads
 from pymc_skewgp._validation import FloatArray
 
@@ -125,8 +124,6 @@ _LEAST_DAMPING = 0.1
 # separated it may move the mean by a hundred deviations, from where nothing returns.
 _LARGEST_RISE = 2.0
 _ROUND_OFF = 1e-12  # of squares; see `AndersonMixing`
-# Tables of factors that are tried, and operations n r^2 up to which compiled sweeps win.
-_TABLES, MOST_COMPILED = 4, 4 * 10**6
 
 
 class BlockEP(NamedTuple):
@@ -257,8 +254,6 @@ def fit_side_by_side(
 ) -> SideBySide:
     """`fit_blocks` for many problems, damped but not accelerated: residuals say which are done.
 
-    All sweeps are one compiled call where the factors are known at nodes that are enough.
-
     Parameters
     ----------
     factor : ndarray, shape (P, n, r)
@@ -277,8 +272,7 @@ def fit_side_by_side(
     numpy.linalg.LinAlgError
         Where the Gaussian of one is none.
     """
-    now, shape = np.array(begun), begun[0].shape
-    mean, variance = marginals = np.empty((2, *shape))
+    shape, mean, variance = begun[0].shape, np.empty(begun[0].shape), np.empty(begun[0].shape)
 
     def sweep(tau: FloatArray, nu: FloatArray) -> Swept:
         white, constant, mean[:], variance[:] = _whitened(factor, counts * tau, counts * nu)
@@ -292,15 +286,7 @@ def fit_side_by_side(
         log_prob = (counts * log_scales).sum(axis=1) + constant
         return Swept(new_tau, new_nu, gap + (step**2).sum(axis=1), log_prob)
 
-    if isinstance(sites, TabledMoments) and shape[1] * factor.shape[2] ** 2 <= MOST_COMPILED:
-        across, totals = np.ascontiguousarray(factor.swapaxes(1, 2)), np.empty((2, len(factor)))
-        limits: Any = tol, max_sweeps, ENOUGH, CHANGE
-        for _ in range(_TABLES):
-            table = sites.table()
-            if table and tables.fit(across, *table, counts, now, marginals, totals, limits):
-                return SideBySide(*now, *totals, *marginals)
-            sweep(*now)  # which makes a table
-    return SideBySide(*damped(sweep, *now, tol=tol, max_sweeps=max_sweeps), mean, variance)
+    return SideBySide(*damped(sweep, *begun, tol=tol, max_sweeps=max_sweeps), mean, variance)
 
 
 def placed_side_by_side(

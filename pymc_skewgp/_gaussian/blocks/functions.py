@@ -168,11 +168,6 @@ class FunctionSites(BlockSites):
         taken = share**2 * (1.0 - spread)
         return Tilted(log_mass, share * shift, 1.0 - taken, taken)
 
-    def table(self) -> tuple[FloatArray, FloatArray] | None:
-        """See `TabledMoments`."""
-        known = self.factors.table()
-        return known and (known[0], self._rest)
-
     def nodes(self, found: FactorGradient) -> tuple[FloatArray, FloatArray]:
         """Values of f, shape (k, n), and their weights under the cavities times the sites."""
         return self.factors.nodes(found.cavity_mean, np.sqrt(found.cavity_sd**2 + self._rest))

@@ -102,18 +102,10 @@ def _between(rows: FloatArray, eta: FloatArray) -> FloatArray:
 
 @jit()
 def _log_probs(rows, eta, table, found):  # type: ignore[no-untyped-def]
-    n = eta.shape[1]
-    slope, limit, deviation = np.empty(n), np.empty(n), np.sqrt(rows[3])
-    for i in range(n):
-        slope[i] = one_sided(rows[0, i], rows[1, i], rows[2, i]) / deviation[i]
-        limit[i] = rows[0, i] if slope[i] > 0.0 else rows[1, i]
-    for k in range(eta.shape[0]):
-        for i in range(n):
-            if slope[i] != 0.0:
-                found[k, i] = tabulated_log_ndtr(slope[i] * (eta[k, i] - limit[i]), table)
-            else:
-                own = rows[0, i], rows[1, i], rows[2, i], deviation[i]
-                found[k, i] = _log_site(*own, eta[k, i], table)
+    for i in range(eta.shape[1]):
+        deviation = math.sqrt(rows[3, i])
+        for k in range(eta.shape[0]):
+            found[k, i] = _log_site(rows[0, i], rows[1, i], rows[2, i], deviation, eta[k, i], table)
 
 
 @jit()

@@ -287,13 +287,13 @@ def warn_of_tails(names: str, stacklevel: int) -> None:
 def _heavy_tails(objective: Searched, points: WeightedPoints) -> list[str]:
     """Hyperparameters whose means no usual number of draws gives."""
     step = 1 + len(points.x) // _MOST_POINTS
-    each = objective.named.at([points.point(i) for i in range(0, len(points.x), step)])
+    each = [objective.named(points.point(i)) for i in range(0, len(points.x), step)]
     weights, heavy = of_draws.normalized_weights(points.log_weights[::step]), []
-    for name, values in each.items():
-        flat = values.reshape(len(values), -1).T
-        judged = flat if values.dtype.kind == "f" and len(flat) <= _MOST_ENTRIES else ()
-        if any(_tail_index(x, weights) > _HEAVY for x in judged):
-            heavy.append(name)
+    for name, first in each[0].items():
+        if first.dtype.kind == "f" and first.size <= _MOST_ENTRIES:
+            values = np.stack([named[name].ravel() for named in each]).T
+            if any(_tail_index(x, weights) > _HEAVY for x in values):
+                heavy.append(name)
     return heavy
 
 

@@ -280,9 +280,11 @@ def by_chain(
 
 def dataset_of(objective: Searched, points: Sequence[Point], index: IntArray) -> Dataset:
     """Values at the points `index`, (chain, draw), Deterministics of hyperparameters among them."""
-    values = {name: own[index] for name, own in objective.named.at(points).items()}
+    each = [objective.named(point) for point in points]
+    names = list(each[0]) if each else []
+    values = {name: np.stack([named[name] for named in each])[index] for name in names}
     found = as_dataset(objective.coordinates.model, values)
-    if not values:
+    if not names:
         chains, draws = (np.arange(n) for n in index.shape)
         found = found.assign_coords(chain=chains, draw=draws)
     return found

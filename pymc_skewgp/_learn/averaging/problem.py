@@ -32,7 +32,7 @@ from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.gp.variables import DataOfModel, data_of_model
 from pymc_skewgp._model.graph.collapsed import Collapsed, parts_of_model
 from pymc_skewgp._model.graph.members import in_covariance_coordinates
-from pymc_skewgp._model.ops.plain_mode import PLAIN_LOOPS, untraced
+from pymc_skewgp._model.ops.plain_mode import PLAIN, untraced
 from pymc_skewgp._observations.likelihood import as_inputs
 from pymc_skewgp._observations.new_rows import NewRows
 from pymc_skewgp._posterior.evidence_gradient import EvidenceTerms
@@ -76,8 +76,7 @@ class PriorDraws:
         known = {model.values_to_rvs[x]: pt.constant(value, dtype=x.dtype) for x, value in values}
         drawn = clone_replace(free, known)
         self._generators = find_rng_nodes(drawn)
-        # In place: a copy of a generator takes longer than a draw.
-        self._draw = compile_graph([], drawn, random_seed=0, mode=PLAIN_LOOPS)
+        self._draw = compile_graph([], drawn, random_seed=0, mode=PLAIN)
 
     def seeded(self, rng: np.random.Generator) -> "PriorDraws":
         """The same: its draws are by these random numbers from here on."""
