@@ -547,7 +547,7 @@ class GaussianMixture:
         """Deviations; a point mass has no density to step along: an invisible width for it."""
         return np.asarray(np.sqrt(self.variance + 1e-24 * (1.0 + self.means.var(axis=1))))
 
-    def moments_of_rows(self) -> FloatArray:
+    def _moments_of_rows(self) -> FloatArray:
         """Mean, standard deviation and skewness, shape (3, n)."""
         found = np.empty((3, self.variance.size))
         for rows, own in self._blocks():
@@ -563,7 +563,7 @@ class GaussianMixture:
         return found
 
     def moment_errors_of_rows(self) -> FloatArray:
-        r"""Monte Carlo standard errors of `moments_of_rows`.
+        r"""Monte Carlo standard errors of `_moments_of_rows`.
 
         The delta method: each statistic's influence function at component j, squared and summed
         with weights :math:`w_j^2`; for the skewness, with :math:`d_j = m_j - \bar m` and
@@ -578,7 +578,7 @@ class GaussianMixture:
         """
         found, weights, replicate = np.empty((3, self.variance.size)), self.weights, self.replicate
         for rows, own in self._blocks():
-            mean, sd, skewness = own.moments_of_rows()
+            mean, sd, skewness = own._moments_of_rows()
             centred = own.means - mean[:, None]
             squared = centred**2
             second = (squared @ weights)[:, None]
@@ -592,12 +592,12 @@ class GaussianMixture:
             found[2, rows] = weighted_error(on_skewness, weights, replicate, 1.0)
         return found
 
-    def quantiles_at(self, probs: FloatArray) -> FloatArray:
+    def _quantiles_at(self, probs: FloatArray) -> FloatArray:
         """Quantiles, (n_probs, n), to 1e-10 of the deviation, by Newton's method in a bracket."""
         found = np.empty((probs.size, self.variance.size))
         for rows, own in self._blocks():
             sd = own._visible_sd
-            mean, spread, _ = replace(own, variance=sd**2).moments_of_rows()
+            mean, spread, _ = replace(own, variance=sd**2)._moments_of_rows()
             for i, prob in enumerate(probs):
                 found[i, rows] = own._quantile(prob, sd, mean, spread)
         return found
@@ -627,22 +627,22 @@ class GaussianMixture:
                 break
         return x
 
-    def quantile_errors_at(self, quantiles: FloatArray) -> FloatArray:
-        """Monte Carlo standard errors of `quantiles_at`, of the shape of these.
+    def _quantile_errors_at(self, quantiles: FloatArray) -> FloatArray:
+        """Monte Carlo standard errors of `_quantiles_at`, of the shape of these.
 
         That of the probability over the density; at most the range of the components, as where
         there is no density between two of them.
         """
-        errors, density = self.cdf_errors_at(quantiles), self.density_at(quantiles)
+        errors, density = self._cdf_errors_at(quantiles), self._density_at(quantiles)
         most = np.ptp(self.means, axis=1) + np.sqrt(self.variance)
         return np.minimum(errors / np.maximum(density, np.finfo(float).tiny), most)
 
-    def cdf_at(self, values: FloatArray) -> FloatArray:
+    def _cdf_at(self, values: FloatArray) -> FloatArray:
         r""":math:`\sum_j w_j \Phi\{(x - m_{ij}) / v_i^{1/2}\}`, a column of values for each row."""
         return self._at(values, lambda z, _: ndtr(z) @ self.weights)
 
-    def cdf_errors_at(self, values: FloatArray) -> FloatArray:
-        """Monte Carlo standard errors of `cdf_at`."""
+    def _cdf_errors_at(self, values: FloatArray) -> FloatArray:
+        """Monte Carlo standard errors of `_cdf_at`."""
 
         def errors(z: FloatArray, _: FloatArray) -> FloatArray:
             below = ndtr(z)
@@ -651,8 +651,8 @@ class GaussianMixture:
 
         return self._at(values, errors)
 
-    def density_at(self, values: FloatArray) -> FloatArray:
-        """Density at `values`, as for `cdf_at`.
+    def _density_at(self, values: FloatArray) -> FloatArray:
+        """Density at `values`, as for `_cdf_at`.
 
         Where the components are points, or nearly so, they are draws of the density to be had: it
         is smoothed by a Gaussian kernel of Silverman's (1986) width.
@@ -671,7 +671,7 @@ class GaussianMixture:
         for rows, own in self._blocks():
             sd = own._visible_sd
             if width:
-                total = own.moments_of_rows()[1]
+                total = own._moments_of_rows()[1]
                 sd = np.where(sd < _NARROW * total, width * total, sd)
             for i, at in enumerate(values[:, rows]):
                 found[i, rows] = function((at[:, None] - own.means) / sd[:, None], sd)

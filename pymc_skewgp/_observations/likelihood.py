@@ -42,7 +42,7 @@ class Mixture(of_draws.GaussianMixture):
     @cached_property
     def moments(self) -> Moments:
         """Mean, standard deviation and skewness, shape (t,) each."""
-        return Moments(*self.moments_of_rows())
+        return Moments(*self._moments_of_rows())
 
     @cached_property
     def moment_errors(self) -> Moments:
@@ -52,7 +52,7 @@ class Mixture(of_draws.GaussianMixture):
 
     def quantile_errors(self, quantiles: FloatArray) -> FloatArray:
         """Monte Carlo standard errors of quantiles that were found."""
-        return np.zeros(quantiles.shape) if self.exact else self.quantile_errors_at(quantiles)
+        return np.zeros(quantiles.shape) if self.exact else self._quantile_errors_at(quantiles)
 
 
 def some_values[M: Mixture](

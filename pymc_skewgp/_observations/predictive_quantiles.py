@@ -254,8 +254,8 @@ def latent_at_scores(mixture: Mixture) -> tuple[FloatArray, FloatArray, dict[int
     """
     centre, sd, _ = mixture.moments
     x = centre[:, None] + sd[:, None] * _GRID
-    scores = _scores(mixture.cdf_at(x.T).T)
-    density = mixture.density_at(x.T).T
+    scores = _scores(mixture._cdf_at(x.T).T)
+    density = mixture._density_at(x.T).T
     jumps = np.diff(np.clip(scores, -_DRAWN, _DRAWN), axis=1).max(axis=1) > _JUMP
     tables = {
         int(i): _finer(mixture, int(i), LatentTable(scores[i], x[i])) for i in np.flatnonzero(jumps)
@@ -304,7 +304,7 @@ def _finer(mixture: Mixture, row: int, table: LatentTable) -> LatentTable:
         if not cells.size:
             return LatentTable(scores, x)
         middle = 0.5 * (x[cells] + x[cells + 1])
-        found = _scores(own.cdf_at(middle[:, None])[:, 0])
+        found = _scores(own._cdf_at(middle[:, None])[:, 0])
         off = np.abs(found - 0.5 * (scores[cells] + scores[cells + 1]))
         unknown[:] = False
         unknown[cells] = (off > _OFF) | (rise[cells] > _FINE)

@@ -83,7 +83,7 @@ class _Normal(_Noisy):
             return {}
         (low,), (high,) = self.limits(1)
         noisy = replace(mixture, variance=mixture.variance + self.variance)
-        found = noisy.quantiles_at(probs)
+        found = noisy._quantiles_at(probs)
         error = noisy.quantile_errors(found)
         value, below, above = (np.clip(found + x, low, high) for x in (0.0, -error, error))
         return {"y_quantile": value, "y_quantile_se": np.maximum(value - below, above - value)}

@@ -63,22 +63,22 @@ class LatentMarginals(Mixture):
         """Quantiles at probabilities between 0 and 1, shape (n_probs, t)."""
         p = as_vector("probs", np.atleast_1d(as_real_array("probs", probs)))
         refuse_other_probabilities(p, probs)
-        return self.quantiles_at(p)
+        return self._quantiles_at(p)
 
     def cdf(self, values: ArrayLike) -> Probability:
         """P(f <= value), for values of shape (..., t), one column for each point."""
         rows, shape = as_columns(values, self.size)
-        return Probability(self.cdf_values(values), self.cdf_errors_at(rows).reshape(shape))
+        return Probability(self.cdf_values(values), self._cdf_errors_at(rows).reshape(shape))
 
     def cdf_values(self, values: ArrayLike) -> FloatArray:
         """Values of `cdf` alone, in half the time."""
         rows, shape = as_columns(values, self.size)
-        return self.cdf_at(rows).reshape(shape)
+        return self._cdf_at(rows).reshape(shape)
 
     def density(self, values: ArrayLike) -> FloatArray:
         """Density of f at values of shape (..., t), one column for each point."""
         rows, shape = as_columns(values, self.size)
-        return self.density_at(rows).reshape(shape)
+        return self._density_at(rows).reshape(shape)
 
     def probability(self) -> Probability:
         r"""Probability of a label 1, with its Monte Carlo standard error.

@@ -221,7 +221,7 @@ def test_quantiles_against_brentq(seed, n_components, variance, scale):
     means, _, weights = mixture(seed, n_components, n=2)
     means = means * scale
     made = GaussianMixture(means, np.full(2, variance), weights)
-    got, sd, spread = made.quantiles_at(PROBS), np.sqrt(variance), made.moments_of_rows()[1]
+    got, sd, spread = made._quantiles_at(PROBS), np.sqrt(variance), made._moments_of_rows()[1]
     for i in range(2):
 
         def surplus(x, prob, row=i):
@@ -240,10 +240,10 @@ def test_point_masses():
     """Zero variance: the quantile is one of the points, up to the invisible width."""
     means, weights = np.array([[1.0, 2.0, 5.0]]), np.array([0.2, 0.5, 0.3])
     made = GaussianMixture(means, np.zeros(1), weights)
-    got = made.quantiles_at(np.array([0.1, 0.45, 0.9]))
+    got = made._quantiles_at(np.array([0.1, 0.45, 0.9]))
     np.testing.assert_allclose(got[:, 0], [1.0, 2.0, 5.0], atol=1e-10)
     made = GaussianMixture(np.full((1, 3), 0.7), np.zeros(1), weights)
-    mean, sd, skewness = made.moments_of_rows()
+    mean, sd, skewness = made._moments_of_rows()
     assert mean[0] == pytest.approx(0.7)
     assert sd[0] < 1e-15
     assert skewness[0] == 0.0 or not np.isnan(skewness[0])
