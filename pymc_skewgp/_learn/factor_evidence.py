@@ -25,7 +25,6 @@ from pymc_skewgp._gaussian.coordinate_gaussian import (
 )
 from pymc_skewgp._gaussian.coordinates import LARGEST_UNSEEN, SiteSampler
 from pymc_skewgp._gaussian.escalation import DEFAULT
-from pymc_skewgp._gaussian.gaussian_sum import FEW, MOST
 from pymc_skewgp._gaussian.linalg import low_rank_factor, symmetric
 from pymc_skewgp._gaussian.tilted import SiteFactors, Tilted
 from pymc_skewgp._gaussian.weights import (
@@ -237,9 +236,8 @@ def drawn_together(
     if found is None:
         return [None] * len(known), nothing
     ends, rows, fits = found
-    # How many draws are enough depends on the weights of each, beside several modes or predictors.
-    if isinstance(rows, _SeveralTogether) or not rows.have_one_mode:
-        return _without_search(ends, known), nothing
+    if isinstance(rows, _SeveralTogether):
+        return rows.without_search(ends), nothing
     try:
         with no_warnings(), np.errstate(all="ignore"):
             drawn = rows.drawn(fits, n_pairs, rngs)
@@ -271,27 +269,6 @@ def _ends(
     done = (fits.residual < tol) & np.isfinite(fits.log_prob)
     ends = [rows.start(fits, p, starts[p].patterns) if ok else None for p, ok in enumerate(done)]
     return ends, rows, fits
-
-
-def _without_search(
-    ends: list[FactorStart | None], known: Sequence[Known]
-) -> list[FactorStart | None]:
-    """Ends between two at which EP's Gaussian was enough, when modes were looked for.
-
-    To look for modes takes ten times as long as to draw.
-    """
-    some = [(end, sites) for end, (_, sites) in zip(ends, known, strict=True) if end]
-    if len(some) < _FEWEST_SEARCHED:
-        return ends
-    try:
-        with no_warnings(), np.errstate(all="ignore"):
-            ends_of = some[0], some[-1]
-            outer = [factor_sampler(end.terms, x, end, FEW)[1] for end, x in ends_of]
-    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
-        return ends
-    if not all(is_alone(sampler) for sampler in outer):
-        return ends
-    return [end and end._replace(is_enough=True) for end in ends]
 
 
 def _stacked(each: Sequence[FactorTerms]) -> FactorTerms:
@@ -341,11 +318,6 @@ class _RowsTogether:
         set_points(terms, *begun)
         self.begun = through_noise(*begun, own.noise)
         self._gaussians: list[CoordinateGaussian] = []  # of points alone, after `fit`
-
-    @property
-    def have_one_mode(self) -> bool:
-        """Whether draws of all together are enough: all factors are log-concave."""
-        return all(part.log_concave for _, part in self._parts)
 
     def fit(self, tol: float) -> SideBySide:
         """EP of all; of points alone in closed form."""
@@ -415,6 +387,8 @@ class _RowsTogether:
         self, fits: SideBySide, n_pairs: int, rngs: Sequence[np.random.Generator]
     ) -> list[Drawn | None]:
         """See `drawn_together`."""
+        if not all(part.log_concave for _, part in self._parts):
+            return [None] * len(rngs)  # there may be several modes
         tau, nu, unseen = self._tails(fits)
         gaussians = self._gaussians or self._gaussians_at(fits.tau, fits.nu)
         if self.own.size:
@@ -469,7 +443,7 @@ class _SeveralTogether:
         sites = [own.several[0] for _, own in known if own is not None]
         each = [LearntSeveral(x, t.offset) for x, t in zip(sites, self._terms, strict=True)]
         self._sites = sites_together(each, alike=not sites[0].has_parameters)
-        self._begun = _begun(starts)
+        self._begun, self._given = _begun(starts), [own for _, own in known]
 
     def fit(self, tol: float) -> SideBySide:
         """EP of all."""
@@ -480,6 +454,24 @@ class _SeveralTogether:
         """Where that at one of the hyperparameters has ended."""
         sites = [(fits.tau[p], fits.nu[p])]
         return FactorStart(self._terms[p], sites, None, patterns, float(fits.log_prob[p]))
+
+    def without_search(self, ends: list[FactorStart | None]) -> list[FactorStart | None]:
+        """Ends between two at which EP's Gaussian was enough, when modes were looked for.
+
+        How many draws are enough depends on the weights of each: none are drawn together. To look
+        for modes takes ten times as long as to draw.
+        """
+        known = [(end, sites) for end, sites in zip(ends, self._given, strict=True) if end]
+        if len(known) < _FEWEST_SEARCHED:
+            return ends
+        try:
+            with no_warnings(), np.errstate(all="ignore"):
+                outer = [factor_sampler(end.terms, x, end)[1] for end, x in (known[0], known[-1])]
+        except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+            return ends
+        if not all(is_alone(sampler) for sampler in outer):
+            return ends
+        return [end and end._replace(is_enough=True) for end in ends]
 
 
 class SitesByEP(EvidenceByEP):
@@ -577,16 +569,12 @@ def factor_start(terms: FactorTerms | FieldTerms, sites: SitesGiven | None) -> F
 
 
 def factor_sampler(
-    terms: FactorTerms | FieldTerms,
-    sites: SitesGiven | None,
-    start: FactorStart | None = None,
-    most: int = MOST,
+    terms: FactorTerms | FieldTerms, sites: SitesGiven | None, start: FactorStart | None = None
 ) -> tuple[FactorRows, SiteSampler]:
     """Pairs of coordinates in the order `rows.own`, and tempering where these are too few."""
     rows = rows_of(terms, sites, start)
     gaussian = rows.whole(rows.fit(VALUE_TOLERANCE))
-    searches = start is None or not start.is_enough
-    return rows, block_sampler(gaussian, rows.blocks, searches, most)
+    return rows, block_sampler(gaussian, rows.blocks, start is None or not start.is_enough)
 
 
 def drawn_alone(
@@ -606,17 +594,10 @@ def drawn_alone(
         ep = rows.fit(VALUE_TOLERANCE)
         c, log_weights, found = _drawn_exactly(rows.whole(ep), ep.log_prob, rng, n_draws)
     else:
-        # Few draws are of one of many hyperparameters.
-        most = FEW if n_draws < _MANY else MOST
-        rows, sampler = factor_sampler(terms, sites, start, most)
+        rows, sampler = factor_sampler(terms, sites, start)
         if on_collapse is not None and sites and sites.several and sampler.collapsed:
             on_collapse()
-        drawn = _drawn_by(sampler, rows, n_draws, rng)
-        is_poor = drawn.log_prob.relative_ess < DEFAULT.draws.accept
-        if is_poor and start and start.is_enough and sites and not sites.several:
-            # Here there may be modes that are not at the outer ones.
-            return drawn_alone(terms, sites, start._replace(is_enough=False), n_draws, rng)
-        return drawn
+        return _drawn_by(sampler, rows, n_draws, rng)
     return Drawn(found, rows.own.in_order(c), log_weights)
 
 

@@ -31,7 +31,6 @@ from pymc_skewgp._gaussian.compiled.rows import factorise, solve
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian
 from pymc_skewgp._gaussian.coordinates import SiteSampler
 from pymc_skewgp._gaussian.escalation import DEFAULT
-from pymc_skewgp._gaussian.gaussian_sum import MOST
 from pymc_skewgp._gaussian.pairs import DrawnInPairs, Pairs
 from pymc_skewgp._gaussian.sparse import FieldGaussian
 from pymc_skewgp._validation import FloatArray
@@ -286,11 +285,11 @@ _MOST_TEMPERED = 3
 
 
 def block_sampler(
-    gaussian: CoordinateGaussian, blocks: Blocks, searches: bool = True, most: int = MOST
+    gaussian: CoordinateGaussian, blocks: Blocks, searches: bool = True
 ) -> SiteSampler:
     """Pairs from EP's Gaussian under factors in blocks, and tempering where these are too few.
 
-    And from other modes, if `searches` for them, by sums of `most` Gaussians.
+    And from other modes, if `searches` for them.
     """
     every = blocks.blocks if isinstance(blocks, LocalBlocks) else []
     several = [x for x in every if isinstance(x, SeveralBlock)]
@@ -305,7 +304,7 @@ def block_sampler(
         field = FieldPairs(gaussian, blocks)
         return FieldSampler(field.with_modes() if searches else field)
     proposal: Any = BlockPairs(gaussian, blocks)
-    proposal = proposal.with_modes(most=most) if searches else proposal
+    proposal = proposal.with_modes() if searches else proposal
     if several:
         is_coupled = any(x.n_rows == 1 and x.width > _MOST_TEMPERED for x in several)
         return SiteSampler(proposal, _SEVERAL, _MOST_UNSEEN, _MORE, not is_coupled)

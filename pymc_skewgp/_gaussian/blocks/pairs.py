@@ -12,7 +12,7 @@ from pymc_skewgp._gaussian.blocks.beside import RowsBeside
 from pymc_skewgp._gaussian.blocks.ep import Blocks, LocalBlocks, rough_blocks
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian, coordinate_gaussian
 from pymc_skewgp._gaussian.escalation import DEFAULT
-from pymc_skewgp._gaussian.gaussian_sum import MOST, DrawnSum
+from pymc_skewgp._gaussian.gaussian_sum import DrawnSum
 from pymc_skewgp._gaussian.modes import POWER, Mode, Target, find_modes
 from pymc_skewgp._gaussian.sparse import FieldGaussian
 from pymc_skewgp._gaussian.weights import (
@@ -367,10 +367,8 @@ class BlockPairs(mirrored.EPPairs):
         logs = self.blocks.total("pair_log_probs", gaussian.mean, off)
         return mirrored.Pairs(*both, *(logs + [gaussian.log_ratio(c, white) for c in both]))
 
-    def with_modes(
-        self, beside: RowsBeside | None = None, most: int = MOST
-    ) -> mirrored.EPPairs | ModePairs:
-        """See `mode_pairs.with_modes`; `most` Gaussians of a sum.
+    def with_modes(self, beside: RowsBeside | None = None) -> mirrored.EPPairs | ModePairs:
+        """See `mode_pairs.with_modes`.
 
         Warns
         -----
@@ -389,8 +387,7 @@ class BlockPairs(mirrored.EPPairs):
                 stacklevel=2,
             )
             return self
-        target = Target.joined([x.target() for x in blocks.blocks])
-        return with_modes(self, target._replace(most=min(most, target.most)), beside)
+        return with_modes(self, Target.joined([x.target() for x in blocks.blocks]), beside)
 
     @classmethod
     def beside(
