@@ -30,7 +30,7 @@ class Matern(pm.gp.cov.Stationary):
         k(x, x') = \frac{2^{1 - \nu}}{\Gamma(\nu)} s^\nu K_\nu(s), \qquad
         s = \sqrt{2 \nu}\, \lVert (x - x') / \ell \rVert
 
-    With :math:`\nu` = 1/2, 3/2 and 5/2 it is `pymc.gp.cov.Matern12`, ``Matern32`` and ``Matern52``,
+    With :math:`\nu` = 1/2, 3/2 and 5/2 it is ``pm.gp.cov.Matern12``, ``Matern32`` and ``Matern52``,
     which take less time. In two dimensions, :math:`\nu = 1` is the field that solves the equation
     :math:`(\kappa^2 - \Delta) f = w` of white noise w with :math:`\kappa = \sqrt 2 / \ell`; its
     range, at which the correlation is .14, is :math:`2 \ell`. With
