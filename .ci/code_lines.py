@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # Folder: most lines of code, most files.
-MOST = {"pymc_skewgp": (39_535, 169), "tests": (28_880, 174)}
+MOST = {"pymc_skewgp": (39_545, 169), "tests": (28_880, 174)}
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,

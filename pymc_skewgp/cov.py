@@ -83,7 +83,8 @@ class Matern(pm.gp.cov.Stationary):
     ) -> None:
         super().__init__(input_dim, ls=ls, ls_inv=ls_inv, active_dims=active_dims)
         if not isinstance(nu, int | float) or not _ROUGHEST <= nu <= _SMOOTHEST:
-            raise ValueError(f"nu must be a number from 0.5 to {_SMOOTHEST:g}, found {nu!r}.")
+            allowed = f"from {_ROUGHEST:g} to {_SMOOTHEST:g}"
+            raise ValueError(f"nu must be a number {allowed}, found {nu!r}.")
         self.nu = float(nu)
 
     def full_from_distance(self, dist: Any, squared: bool = False) -> TensorVariable:

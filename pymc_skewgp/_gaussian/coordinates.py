@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import log_ndtr
 
@@ -26,6 +27,7 @@ from pymc_skewgp._gaussian.blocks.rows import RowSites
 from pymc_skewgp._gaussian.gaussian_sum import DrawnSum, SumDraws
 from pymc_skewgp._gaussian.pairs import DrawnInPairs, picked
 from pymc_skewgp._gaussian.truncated import TruncatedDraws, warn_of_few
+from pymc_skewgp._gaussian.univariate import log_ndtr_interval
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._validation import FloatArray
 
@@ -185,6 +187,23 @@ def _tail_is_long(
     off = _NODES - (weights @ _NODES)[:, None]
     skewness = (weights * off**3).sum(axis=1) / (weights * off**2).sum(axis=1) ** 1.5
     return bool((skewness >= _SKEWED).any())
+
+
+# Share of the noise below which a predictor's variance is none, as that of two equal items.
+_STILL = 1e-12
+
+
+def are_still(variance: FloatArray, noise: FloatArray) -> NDArray[np.bool_]:
+    """Noisy rows whose predictors are known, as that of a duel of equal items."""
+    return (noise > 0.0) & (variance <= _STILL * noise)
+
+
+def log_prob_of_still(
+    lower: FloatArray, upper: FloatArray, noise: FloatArray, counts: FloatArray
+) -> float:
+    """Of such rows, so many of each, between limits of their noise."""
+    sd = np.sqrt(noise)
+    return float(counts @ log_ndtr_interval(lower / sd, upper / sd))
 
 
 def squared_gaps(factor: FloatArray) -> Callable[[slice], FloatArray]:

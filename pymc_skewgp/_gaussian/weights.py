@@ -562,7 +562,7 @@ class GaussianMixture:
             found[1, rows] = np.sqrt(total)
         return found
 
-    def moment_errors_of_rows(self) -> FloatArray:
+    def _moment_errors_of_rows(self) -> FloatArray:
         r"""Monte Carlo standard errors of `_moments_of_rows`.
 
         The delta method: each statistic's influence function at component j, squared and summed

@@ -43,27 +43,29 @@ class EvaluationLog:
         """Begin a run: `function`, with each of its evaluations kept."""
         found: list[tuple[Point, Value]] = []
         self._runs.append((method, found))
-        number = len(self._runs)
+        number, best = len(self._runs), self._by(method)
 
         def logged(point: Point) -> Value:
+            nonlocal best
             value = function(point)
             found.append((point, value))
+            best = [_best([*best, found[-1]])]
             stage(
                 f"Run {number}, {method}: log evidence {value.log_evidence:.2f} "
-                f"(at the best point {self._best(method)[1].log_evidence:.2f})"
+                f"(at the best point {best[0][1].log_evidence:.2f})"
             )
             return value
 
         return logged
 
-    def _best(self, method: str) -> tuple[Point, Value]:
+    def _by(self, method: str) -> list[tuple[Point, Value]]:
         # Totals of part of the data, or by another method, do not compare.
-        return _best([x for name, found in self._runs if name == method for x in found])
+        return [x for name, found in self._runs if name == method for x in found]
 
     def best(self) -> tuple[Point, Value] | None:
         """The best evaluation by the last method; None before the first."""
         methods = [method for method, found in self._runs if found]
-        return self._best(methods[-1]) if methods else None
+        return _best(self._by(methods[-1])) if methods else None
 
     def path(self) -> xr.Dataset:
         """All evaluations."""

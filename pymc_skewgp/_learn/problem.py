@@ -20,7 +20,7 @@ from pymc_skewgp._model.gp.exact_posterior import can_be_integrated, inputs_of
 from pymc_skewgp._model.gp.process import as_coregion_graph
 from pymc_skewgp._model.gp.skewgp import SkewGP
 from pymc_skewgp._model.graph.collapsed import collapse_model, collapse_process, unwrapped
-from pymc_skewgp._model.graph.data import KnownData, KnownSites, known_of
+from pymc_skewgp._model.graph.data import KnownData, KnownSites, is_distribution, known_of
 from pymc_skewgp._model.ops.plain_mode import PLAIN, untraced
 from pymc_skewgp._observations.likelihood import Likelihood
 from pymc_skewgp._observations.weighted import Weighted
@@ -254,7 +254,7 @@ def _chunked_rows(data: TrainingData, batch_size: int | None, averaged: bool) ->
     if averaged:
         many_rows.refuse_chunks("integrate does not take them", "call find_hyperparameters")
     known = data.likelihood
-    if callable(known) and not isinstance(known, type | Likelihood):
+    if is_distribution(known):
         many_rows.refuse_chunks("a function that gives a PyMC distribution cannot be cut into rows")
     return as_chunked_data(data.X, data.y, as_likelihood(known))
 

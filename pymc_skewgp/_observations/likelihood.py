@@ -48,7 +48,7 @@ class Mixture(of_draws.GaussianMixture):
     def moment_errors(self) -> Moments:
         """Monte Carlo standard errors of `moments`."""
         zero = np.zeros((3, self.variance.size))
-        return Moments(*(zero if self.exact else self.moment_errors_of_rows()))
+        return Moments(*(zero if self.exact else self._moment_errors_of_rows()))
 
     def quantile_errors(self, quantiles: FloatArray) -> FloatArray:
         """Monte Carlo standard errors of quantiles that were found."""

@@ -21,7 +21,6 @@ from pymc_skewgp._gaussian import coordinates as row_factors
 from pymc_skewgp._gaussian import covariance as forms
 from pymc_skewgp._gaussian import linalg
 from pymc_skewgp._gaussian.coordinate_gaussian import coordinate_gaussian
-from pymc_skewgp._gaussian.univariate import log_ndtr_interval
 from pymc_skewgp._gaussian.weights import IntArray
 from pymc_skewgp._observations import observations as row
 from pymc_skewgp._observations.constraint import pseudo_point_rows
@@ -175,8 +174,6 @@ class _InCoordinates:
         return result
 
 
-# Share of the noise below which a predictor's variance is none, as that of two equal items.
-_STILL = 1e-12
 # So do rows that share their noise in blocks of up to this share of all rows.
 LARGEST_BLOCK = 0.1
 
@@ -375,7 +372,7 @@ class Conditioning:
         if rows.S.ndim == 2 or kept.all():
             return None
         variance = np.einsum("ij,ij->i", self.row_factor, self.row_factor)
-        still = ~kept & (variance <= _STILL * rows.S)
+        still = ~kept & row_factors.are_still(variance, rows.S)
         moved = ~kept & ~still
         if not moved.any():
             return None
@@ -393,8 +390,8 @@ class Conditioning:
         prior = forms.FactoredCovariance(self.factor, units=self._prior_cov.units)
         other = Conditioning(self.mean, prior, rows.rows(kept))
         other._prior_cov, other._points = self._prior_cov, self._points
-        ends = (x[still] / np.sqrt(rows.S[still]) for x in (self.lower, self.upper))
-        other.log_density = self.log_density + float(counts[still] @ log_ndtr_interval(*ends))
+        known = (x[still] for x in (self.lower, self.upper, rows.S, counts))
+        other.log_density = self.log_density + row_factors.log_prob_of_still(*known)
         return other, sites
 
     def coordinates(self, z: FloatArray) -> FloatArray:

@@ -27,7 +27,7 @@ from pymc_skewgp._gaussian.blocks.rows import RowSites
 from pymc_skewgp._gaussian.coordinate_gaussian import CoordinateGaussian, SiteLogDensity
 from pymc_skewgp._gaussian.ep import EPResult, cavities, fit_ep
 from pymc_skewgp._gaussian.truncated import TruncatedDraws, log_prob_rectangle, warn_of_error
-from pymc_skewgp._gaussian.univariate import Edges, log_ndtr_interval
+from pymc_skewgp._gaussian.univariate import Edges
 from pymc_skewgp._gaussian.weights import Estimate, IntArray, add_estimates, normalized_weights
 from pymc_skewgp._limits import few_blas_threads
 from pymc_skewgp._observations.sites import SitesGiven
@@ -179,14 +179,13 @@ class Rows:
     def still(self) -> NDArray[np.bool_]:
         """Noisy rows whose predictors are known, as that of a duel of equal items."""
         variance = np.einsum("ij,ij->i", self.factor, self.factor)
-        return (self.own_noise > 0.0) & (variance <= beside.NEGLIGIBLE * self.own_noise)
+        return coordinates.are_still(variance, self.own_noise)
 
     def log_prob_by(self, drawn: TruncatedDraws) -> Estimate:
         """By `draws`, which have no such rows."""
         assert drawn.log_prob is not None
-        sd = np.sqrt(self.own_noise[self.still])
-        mass = log_ndtr_interval(*(x[self.still] / sd for x in (self.lower, self.upper)))
-        known = float(self.counts[self.still] @ mass)
+        own = (x[self.still] for x in (self.lower, self.upper, self.own_noise, self.counts))
+        known = coordinates.log_prob_of_still(*own)
         return drawn.log_prob._replace(value=drawn.log_prob.value + known)
 
     @cached_property

@@ -239,7 +239,7 @@ def test_errors_of_deviations_with_many_modes():
         f = at.solved.T @ found.draws.T + at.centre[:, None]
         weights = normalized_weights(found.log_weights)
         mixture = GaussianMixture(f, at.variance, weights, found.replicate)
-        error = mixture.moment_errors_of_rows()[1]
+        error = mixture._moment_errors_of_rows()[1]
         off.append((mixture._moments_of_rows()[1] - exact.sd) / error)
     assert np.sqrt(np.mean(np.square(off))) < 0.9
 
